@@ -1,0 +1,79 @@
+package objstore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// One sentinel for each decision that a caller can take.
+var (
+	// ErrNotExist: no such object. For an object that metadata calls FINISHED,
+	// read metadata again; if it still says so, the object is lost.
+	ErrNotExist = errors.New("object does not exist")
+	// ErrConflict: the key holds other bytes. Never overwritten; a copy takes a
+	// new segment id.
+	ErrConflict = errors.New("object exists with other content")
+	// ErrThrottled: the store asks for fewer requests. Retry later; Error may
+	// say when.
+	ErrThrottled = errors.New("store throttles requests")
+	// ErrChanged: the object is not the one it was (IfMatch).
+	ErrChanged = errors.New("object was replaced")
+	// ErrRange: the range does not lie within the object.
+	ErrRange = errors.New("range outside the object")
+	// ErrCorrupt: bytes differ from their checksum, on the way or at rest.
+	ErrCorrupt = errors.New("data is corrupt")
+	// ErrClosed: the store was closed.
+	ErrClosed = errors.New("store is closed")
+	// ErrReadOnly: the store cannot be written with these credentials or on
+	// this medium.
+	ErrReadOnly = errors.New("store is read-only")
+	// ErrFull: the store has no space or quota left.
+	ErrFull = errors.New("no space left in the store")
+)
+
+// Error says which operation failed, on which object and range, and why.
+type Error struct {
+	Op         string        // "get", "stat", "upload", "delete", "list", "open"
+	Key        string        // "" if it concerns the store itself
+	Off, Len   int64         // the range in bytes; Len 0 if it concerns the whole object
+	RetryAfter time.Duration // what the store asked for, 0 if nothing
+	Err        error
+}
+
+// Error names operation, object and range.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Op)
+	if e.Key != "" {
+		fmt.Fprintf(&b, " %s", e.Key)
+	}
+	if e.Len != 0 {
+		fmt.Fprintf(&b, " bytes [%d,%d)", e.Off, e.Off+e.Len)
+	}
+	fmt.Fprintf(&b, ": %v", e.Err)
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// ValidateKey reports why key is no key: it must be a relative slash path of at
+// most 1,024 bytes of printable ASCII, without empty, "." or ".." elements.
+func ValidateKey(key string) error {
+	if key == "" || len(key) > 1024 {
+		return fmt.Errorf("object key of %d bytes, allowed are 1 to 1024", len(key))
+	}
+	for elem := range strings.SplitSeq(key, "/") {
+		if elem == "" || elem == "." || elem == ".." {
+			return fmt.Errorf("object key %q: element %q is not allowed", key, elem)
+		}
+	}
+	for i := range len(key) {
+		if key[i] <= ' ' || key[i] > '~' || key[i] == '\\' {
+			return fmt.Errorf("object key %q: character %q is not allowed", key, key[i])
+		}
+	}
+	return nil
+}
