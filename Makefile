@@ -1,0 +1,97 @@
+# Everything a developer or CI does here is a target of this file; `make` lists
+# them. Only Go is needed, except where a target says otherwise. Written for two
+# cores: the longest target, check, should end within twenty minutes.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO ?= go
+BIN := $(CURDIR)/bin
+
+# Every package that has tests. testdata is named by hand because ./... leaves
+# out folders of that name.
+PACKAGES := ./... $(if $(wildcard testdata/*_test.go),./testdata)
+
+# How much make fuzz does for each target: a count, so that a run can be
+# repeated and ends at the same place on a slow machine and on a fast one.
+FUZZTIME ?= 2000x
+# Only targets whose name matches: make fuzz FUZZ=ParseTail FUZZTIME=1000000x
+FUZZ ?= .
+
+# Arguments of make bench: make bench BENCH=Fetch COUNT=10
+BENCH ?= .
+COUNT ?= 6
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Copy, list, fetch by offset and by time, verify: on bundled Kafka segments
+	$(GO) run ./cmd/segtier demo
+
+.PHONY: test
+test: ## All tests, fuzz seeds included (Go alone, under two minutes)
+	$(GO) test $(PACKAGES)
+
+.PHONY: race
+race: ## All tests under the race detector (needs a C compiler)
+	$(GO) test -race $(PACKAGES)
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target FUZZTIME times (default 2000x)
+	GO="$(GO)" FUZZTIME="$(FUZZTIME)" FUZZ="$(FUZZ)" tools/fuzz $(PACKAGES)
+
+.PHONY: soak
+soak: ## The long variants of the tests, and fuzzing a hundred times longer
+	SEGTIER_SOAK=1 $(GO) test -count=1 -timeout=120m $(PACKAGES)
+	$(MAKE) fuzz FUZZTIME=200000x
+
+.PHONY: bench
+bench: ## Benchmarks, in the form that benchstat reads (BENCH=regexp COUNT=n)
+	$(GO) test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) $(PACKAGES)
+
+.PHONY: lint
+lint: $(BIN)/golangci-lint ## Linters and formatting, by .golangci.yml
+	$(BIN)/golangci-lint run $(PACKAGES)
+
+.PHONY: fmt
+fmt: $(BIN)/golangci-lint ## Format the code (gofumpt, gci)
+	$(BIN)/golangci-lint fmt
+
+.PHONY: tidy-check
+tidy-check: ## Fail if go.mod or go.sum is not what go mod tidy would write
+	$(GO) mod tidy -diff
+	$(GO) mod verify
+
+.PHONY: vet
+vet: ## go vet, for the platforms we support (see README)
+	GOOS=linux $(GO) vet $(PACKAGES)
+	GOOS=darwin CGO_ENABLED=0 $(GO) vet $(PACKAGES)
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) vet $(PACKAGES)
+
+.PHONY: generate-testdata
+generate-testdata: ## Write testdata anew with a real Kafka broker (needs JDK 17 and Maven)
+	testdata/kafka/generate
+
+.PHONY: exported
+exported: ## Write the golden list of exported names anew
+	$(GO) test ./internal/house -run TestExportedNames -update
+
+# The tests come last, so that what CI sees at the end is their summary.
+.PHONY: check
+check: lint vet tidy-check race fuzz ## All that CI runs: lint, vet, tidy, race, fuzz, demo, tests
+	$(MAKE) demo
+	$(GO) test -count=1 $(PACKAGES)
+
+.PHONY: clean
+clean: ## Remove what was built and what the demo and the command left here
+	rm -rf bin segtier-data
+	rm -f segtier *.test *.prof *.out
+
+# A module of its own keeps the tools out of the module graph of those who
+# import the library. Takes a minute the first time.
+$(BIN)/golangci-lint: tools/go.mod tools/go.sum
+	cd tools && $(GO) build -buildvcs=false -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
