@@ -16,56 +16,82 @@ type Writer struct {
 	LeaderEpoch int32
 }
 
+// Receipt is the proof that [Finished] wants. Only transfer.Upload and
+// transfer.Confirm make one; the zero Receipt proves nothing.
+type Receipt = mint.Receipt
+
 // Event is one change of one segment's state, to be published or replayed. It
 // is immutable. Made by [Started], [Finished], [DeleteStarted],
 // [DeleteFinished], and [Recorded] for what a store already holds.
 type Event struct {
-	seg    *Segment // the segment as it is after the event
-	from   State    // the state the event was decided on
-	writer Writer
-	proven bool // false for FINISHED without a receipt: not publishable
+	seg      *Segment // the segment as it is after the event
+	from     State    // the state the event was decided on
+	writer   Writer
+	recorded bool // a replay: not publishable, and not decided on anything
 }
 
 // Started announces a copy: seg with its state set to COPY_SEGMENT_STARTED.
-// Custom holds the fingerprint of the plan.
+// Custom holds the fingerprint of the plan. at is the writer's clock in ms since
+// 1970, here and below.
 func Started(seg *Segment, w Writer, at int64) (Event, error) {
-	return newEvent(seg, None, CopySegmentStarted, w, at, seg.Custom, true)
+	return decided(seg, None, CopySegmentStarted, w, at, seg.Custom)
 }
 
 // Finished makes a STARTED segment readable. The receipt must be for this very
-// segment; its location becomes the custom metadata. A zero receipt is
-// ErrUnproven.
-func Finished(started *Segment, r mint.Receipt, w Writer, at int64) (Event, error) {
+// segment; its location becomes the custom metadata. Any other receipt, and the
+// zero one, is ErrUnproven.
+func Finished(started *Segment, r Receipt, w Writer, at int64) (Event, error) {
 	if r.IsZero() {
-		return Event{}, fmt.Errorf("segment %s: %w", started.ID, ErrUnproven)
+		return Event{}, fmt.Errorf("segment %s of %s: %w", started.ID, started.Partition, ErrUnproven)
 	}
 	f := r.Facts()
 	if f.SegmentID != started.ID || f.Partition != started.Partition {
-		return Event{}, fmt.Errorf("segment %s: receipt is for segment %s of %s: %w", started.ID, f.SegmentID, f.Partition, ErrUnproven)
+		return Event{}, fmt.Errorf("segment %s of %s: receipt is for segment %s of %s: %w", started.ID, started.Partition, f.SegmentID, f.Partition, ErrUnproven)
 	}
-	return newEvent(started, CopySegmentStarted, CopySegmentFinished, w, at, f.Location, true)
+	if len(f.Location) == 0 {
+		return Event{}, fmt.Errorf("segment %s of %s: receipt does not say where the object is: %w", started.ID, started.Partition, ErrUnproven)
+	}
+	return decided(started, CopySegmentStarted, CopySegmentFinished, w, at, f.Location)
 }
 
-// DeleteStarted makes a segment unreadable for good. It repeats the custom
-// metadata, which Kafka would otherwise lose.
+// DeleteStarted makes a segment unreadable for good. It is decided on seg as it
+// is given here, state and all. It repeats the custom metadata, which Kafka would
+// otherwise lose.
 func DeleteStarted(seg *Segment, w Writer, at int64) (Event, error) {
-	return newEvent(seg, seg.State, DeleteSegmentStarted, w, at, seg.Custom, true)
+	return decided(seg, seg.State, DeleteSegmentStarted, w, at, seg.Custom)
 }
 
 // DeleteFinished says that the last byte of a segment is gone.
 func DeleteFinished(seg *Segment, w Writer, at int64) (Event, error) {
-	return newEvent(seg, DeleteSegmentStarted, DeleteSegmentFinished, w, at, seg.Custom, true)
+	return decided(seg, DeleteSegmentStarted, DeleteSegmentFinished, w, at, seg.Custom)
 }
 
 // Recorded is the event that says what durable storage already holds, for
-// stores that replay a log of events. It can be given to Step, but a FINISHED
-// one can never be published: it proves nothing.
+// stores that replay a log of events: Step takes it whatever state it was decided
+// on, as Kafka does. It can never be published: it proves nothing.
 func Recorded(seg *Segment) (Event, error) {
-	return newEvent(seg, seg.State, seg.State, Writer{BrokerID: seg.BrokerID, LeaderEpoch: seg.LeaderEpoch},
-		seg.EventTimestamp, seg.Custom, seg.State != CopySegmentFinished)
+	ev, err := newEvent(seg, seg.State, Writer{BrokerID: seg.BrokerID, LeaderEpoch: seg.LeaderEpoch}, seg.EventTimestamp, seg.Custom)
+	if err != nil {
+		return Event{}, err
+	}
+	ev.from, ev.recorded = seg.State, true
+	return ev, nil
 }
 
-func newEvent(seg *Segment, from, to State, w Writer, at int64, custom []byte, proven bool) (Event, error) {
+// decided is an event that somebody wants to happen now.
+func decided(seg *Segment, from, to State, w Writer, at int64, custom []byte) (Event, error) {
+	if !from.CanBecome(to) {
+		return Event{}, &TransitionError{Partition: seg.Partition, ID: seg.ID, Have: from, From: from, To: to}
+	}
+	ev, err := newEvent(seg, to, w, at, custom)
+	if err != nil {
+		return Event{}, err
+	}
+	ev.from = from
+	return ev, nil
+}
+
+func newEvent(seg *Segment, to State, w Writer, at int64, custom []byte) (Event, error) {
 	s := seg.Clone()
 	s.State = to
 	s.BrokerID = w.BrokerID
@@ -75,14 +101,15 @@ func newEvent(seg *Segment, from, to State, w Writer, at int64, custom []byte, p
 	if err := s.Validate(); err != nil {
 		return Event{}, err
 	}
-	return Event{seg: s, from: from, writer: w, proven: proven}, nil
+	return Event{seg: s, writer: w}, nil
 }
 
 // Segment returns the segment as it is after the event. It is shared and must
 // not be modified; nil for the zero Event.
 func (e Event) Segment() *Segment { return e.seg }
 
-// From returns the state the event was decided on, To the one it leads to.
+// From returns the state the event was decided on; of a replay, the one it
+// leads to.
 func (e Event) From() State { return e.from }
 
 // To returns the state the event leads to.
@@ -105,14 +132,16 @@ func (e Event) Partition() segment.Partition {
 }
 
 // Publishable is the first thing every Store asks of an event in Publish: nil,
-// or why it must be refused. It refuses the zero Event and FINISHED without a
-// receipt (ErrUnproven).
+// or why it must be refused. It refuses the zero Event (ErrTransition) and what
+// [Recorded] made (ErrUnproven). FINISHED that passes was made with a receipt.
 func (e Event) Publishable() error {
 	if e.seg == nil {
-		return fmt.Errorf("empty event: %w", ErrTransition)
+		return errEmptyEvent
 	}
-	if !e.proven {
-		return fmt.Errorf("segment %s of %s: %w", e.seg.ID, e.seg.Partition, ErrUnproven)
+	if e.recorded {
+		return fmt.Errorf("segment %s of %s: a replayed %s proves nothing and cannot be published: %w", e.seg.ID, e.seg.Partition, e.seg.State, ErrUnproven)
 	}
 	return nil
 }
+
+var errEmptyEvent = fmt.Errorf("empty event: %w", ErrTransition)

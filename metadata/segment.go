@@ -101,10 +101,13 @@ var (
 	// ErrTransition: the event does not follow from the segment's state. Read
 	// the state again and decide anew.
 	ErrTransition = errors.New("illegal state transition")
-	// ErrUnproven: an event says FINISHED without a receipt.
-	ErrUnproven = errors.New("COPY_SEGMENT_FINISHED without a receipt")
+	// ErrUnproven: an event wants to be published without proof: FINISHED
+	// without a receipt, or a replay.
+	ErrUnproven = errors.New("event without a receipt")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("metadata store is closed")
+	// ErrReadOnly: the store was opened read-only.
+	ErrReadOnly = errors.New("metadata was opened read-only")
 	// ErrLocked: another process has the metadata file open.
 	ErrLocked = errors.New("metadata file is in use by another process")
 	// ErrCorrupt: stored metadata cannot be understood.
@@ -117,11 +120,19 @@ type TransitionError struct {
 	ID        segment.UUID
 	Have      State // the segment's state in the store
 	From, To  State // what the event was decided on and what it asks for
+
+	// Reason says what is wrong although the states would allow it, "" if they
+	// do not.
+	Reason string
 }
 
 // Error names both states and the segment.
 func (e *TransitionError) Error() string {
-	return fmt.Sprintf("segment %s of %s is in %s: cannot go from %s to %s", e.ID, e.Partition, e.Have, e.From, e.To)
+	s := fmt.Sprintf("segment %s of %s is in %s: cannot go from %s to %s", e.ID, e.Partition, e.Have, e.From, e.To)
+	if e.Reason != "" {
+		s += ": the event has " + e.Reason
+	}
+	return s
 }
 
 // Is makes errors.Is(err, ErrTransition) true.
