@@ -101,15 +101,6 @@ type UploadRequest struct {
 	Confirmed func(PartEvidence)
 }
 
-// Sum returns the sum of the whole object, combined from its parts.
-func (r *UploadRequest) Sum() checksum.Sum {
-	var s checksum.Sum
-	for _, p := range r.PartSums {
-		s = s.Append(p)
-	}
-	return s
-}
-
 // Level says how a checksum was confirmed. Greater is stronger.
 type Level uint8
 
