@@ -99,22 +99,22 @@ type Header struct {
 }
 
 // Codec returns how the records are compressed.
-func (h *Header) Codec() Codec { return Codec(h.Attributes & attrCodec) }
+func (h Header) Codec() Codec { return Codec(h.Attributes & attrCodec) }
 
 // LogAppendTime reports whether the broker stamped the batch when appending it:
 // then every record's time is MaxTimestamp. Otherwise producers stamped records.
-func (h *Header) LogAppendTime() bool { return h.Attributes&attrLogAppendTime != 0 }
+func (h Header) LogAppendTime() bool { return h.Attributes&attrLogAppendTime != 0 }
 
 // Transactional reports whether the batch belongs to a transaction.
-func (h *Header) Transactional() bool { return h.Attributes&attrTransactional != 0 }
+func (h Header) Transactional() bool { return h.Attributes&attrTransactional != 0 }
 
 // Control reports whether the batch holds a control record, such as the marker
 // that ends a transaction, which consumers never see.
-func (h *Header) Control() bool { return h.Attributes&attrControl != 0 }
+func (h Header) Control() bool { return h.Attributes&attrControl != 0 }
 
 // DeleteHorizon returns the time in ms from which compaction may remove the
 // batch's tombstones and markers, if it has set one.
-func (h *Header) DeleteHorizon() (ms int64, ok bool) {
+func (h Header) DeleteHorizon() (ms int64, ok bool) {
 	return h.BaseTimestamp, h.Attributes&attrDeleteHorizon != 0
 }
 

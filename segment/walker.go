@@ -92,7 +92,7 @@ func (w *Walker) step(p []byte) int {
 	if w.done >= MinHeaderSize && w.head[16] == 2 {
 		want = HeaderSize
 	}
-	k := copy(w.head[w.done:max(want, int(w.done)+1)], p)
+	k := copy(w.head[w.done:want], p)
 	w.done += int32(k)
 	h, err := ParseHeader(w.head[:w.done])
 	switch err {
