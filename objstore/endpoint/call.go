@@ -1,0 +1,221 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/segtier/segtier/objstore"
+)
+
+// call is one call of a method of Endpoint: its context, which ends with the
+// caller's, with Close, and when the store makes no progress; and its tries.
+type call struct {
+	e      *Endpoint
+	caller context.Context // what the call was given; lives as long as the call
+	tries  tries
+
+	ctx    context.Context         // what the store is given
+	cancel context.CancelCauseFunc // of ctx; replaced under e.mu
+	timer  *time.Timer             // cancels ctx when it runs out; nil until armed
+}
+
+// errStalled is the cause with which the progress timeout ends a context.
+var errStalled = errors.New("no progress")
+
+// begin registers a call, so that Close can end it.
+func (e *Endpoint) begin(ctx context.Context) (*call, error) {
+	c := &call{e: e, caller: ctx, tries: tries{max: e.opts.Attempts}}
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	e.mu.Lock()
+	closed := e.closed
+	if !closed {
+		e.calls[c] = struct{}{}
+	}
+	e.mu.Unlock()
+	if closed {
+		c.cancel(objstore.ErrClosed)
+		return nil, objstore.ErrClosed
+	}
+	return c, nil
+}
+
+// end releases what the call holds.
+func (c *call) end() {
+	c.disarm()
+	c.cancel(context.Canceled)
+	c.e.mu.Lock()
+	delete(c.e.calls, c)
+	if c.e.closed && len(c.e.calls) == 0 {
+		close(c.e.idle)
+	}
+	c.e.mu.Unlock()
+}
+
+// arm starts the progress timeout anew.
+func (c *call) arm() {
+	if c.timer != nil {
+		c.timer.Reset(c.e.opts.ProgressTimeout)
+		return
+	}
+	cancel := c.cancel // of this attempt: a timer that fires late hurts no later one
+	c.timer = time.AfterFunc(c.e.opts.ProgressTimeout, func() { cancel(errStalled) })
+}
+
+// disarm stops the progress timeout.
+func (c *call) disarm() {
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+}
+
+// renew replaces a context that the progress timeout has ended.
+func (c *call) renew() {
+	if c.ctx.Err() == nil {
+		return
+	}
+	c.timer = nil
+	ctx, cancel := context.WithCancelCause(c.caller)
+	c.e.mu.Lock()
+	c.ctx, c.cancel = ctx, cancel
+	if c.e.closed {
+		cancel(objstore.ErrClosed)
+	}
+	c.e.mu.Unlock()
+}
+
+// do runs attempt until it succeeds or another try is pointless. at says what
+// is being done; its Err is filled in.
+func (e *Endpoint) do(ctx context.Context, at objstore.Error, attempt func(*call) error) error {
+	c, err := e.begin(ctx)
+	if err != nil {
+		at.Err = err
+		return &at
+	}
+	defer c.end()
+	for {
+		err := c.pause()
+		if err == nil {
+			err = attempt(c)
+		}
+		if err == nil {
+			return nil
+		}
+		if err = c.retry(err, at); err != nil {
+			return err
+		}
+	}
+}
+
+// retry decides on a failed attempt: it returns nil, after a pause, if there is
+// to be another one, else the error for the caller.
+func (c *call) retry(err error, at objstore.Error) error {
+	if final := c.interrupted(); final != nil {
+		at.Err = final
+		return &at
+	}
+	if context.Cause(c.ctx) == errStalled {
+		// Whatever the store made of it, it is a timeout: the caller has
+		// cancelled nothing.
+		err = fmt.Errorf("no byte from the store for %v: %w", c.e.opts.ProgressTimeout, os.ErrDeadlineExceeded)
+		c.e.stats.stalls.Add(1)
+	}
+	if errors.Is(err, objstore.ErrThrottled) {
+		c.e.stats.throttles.Add(1)
+	}
+	wait, again := c.tries.next(err)
+	if !again {
+		if n := c.tries.total; n > 1 {
+			return describe(err, at, fmt.Sprintf("gave up after %d tries", n))
+		}
+		return describe(err, at, "")
+	}
+	c.e.stats.retries.Add(1)
+	c.e.opts.Logger.DebugContext(c.caller, "retrying", "op", at.Op, "key", at.Key, "off", at.Off,
+		"try", c.tries.total, "wait", wait, "err", err)
+	c.e.heed(err)
+	c.renew()
+	if c.sleep(wait) != nil {
+		if final := c.interrupted(); final != nil {
+			at.Err = final
+			return &at
+		}
+		c.renew() // the timeout of the last attempt, fired late
+	}
+	return nil
+}
+
+// interrupted returns why the call must end, whatever the store says: Close or
+// the caller's context. Otherwise nil.
+func (c *call) interrupted() error {
+	if c.caller.Err() != nil {
+		cause := context.Cause(c.caller)
+		if !errors.Is(cause, c.caller.Err()) {
+			return fmt.Errorf("%w: %w", c.caller.Err(), cause)
+		}
+		return cause
+	}
+	select {
+	case <-c.e.done:
+		return objstore.ErrClosed
+	default:
+		return nil
+	}
+}
+
+// sleep waits, unless the call ends before. It is called without a slot.
+func (c *call) sleep(d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-c.ctx.Done():
+		return context.Cause(c.ctx)
+	}
+}
+
+// heed remembers how long the store asked us to wait: that is for everybody.
+func (e *Endpoint) heed(err error) {
+	var oe *objstore.Error
+	if !errors.As(err, &oe) || oe.RetryAfter <= 0 {
+		return
+	}
+	until := int64(time.Since(e.born) + min(oe.RetryAfter, maxRetryAfter))
+	for old := e.pauseUntil.Load(); old < until; old = e.pauseUntil.Load() {
+		if e.pauseUntil.CompareAndSwap(old, until) {
+			return
+		}
+	}
+}
+
+// pause waits until the store wants requests again.
+func (c *call) pause() error {
+	for {
+		wait := time.Duration(c.e.pauseUntil.Load()) - time.Since(c.e.born)
+		if wait <= 0 {
+			return nil
+		}
+		if err := c.sleep(wait); err != nil {
+			return err
+		}
+	}
+}
+
+// describe returns err as the *objstore.Error of the whole call, without naming
+// the operation twice.
+func describe(err error, at objstore.Error, note string) error {
+	at.Err = err
+	if oe, ok := err.(*objstore.Error); ok && oe.Op == at.Op {
+		at = *oe
+	}
+	if note != "" {
+		at.Err = fmt.Errorf("%s: %w", note, at.Err)
+	}
+	return &at
+}

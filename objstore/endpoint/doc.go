@@ -1,0 +1,40 @@
+// Package endpoint is a [objstore.Store] and what we learned of it: how many
+// requests and bytes may be in flight, when it asked for fewer, which of its
+// errors pass when tried again. Every request of the library goes through one
+// Endpoint for each store, whoever makes it, so that the bounds hold for all of
+// them together.
+//
+//	Read ── slot ── Store.Get ── body ──► Piece.Buf ── CRC32C ── Done(i)
+//	  ▲                            │ cut, stalled, throttled
+//	  └──── pause, no slot held ───┘ goes on at the first byte not yet had
+//
+// # Guarantees
+//
+//   - A Read that returns nil has filled every piece with the object's bytes,
+//     and they match their checksums; a piece is reported by Done only then. What
+//     it returns otherwise is an error that says which range of which object is
+//     concerned. A wrong checksum is fetched once more, since it may have been
+//     wrong on the way; the second one is objstore.ErrCorrupt.
+//   - Retries are bounded, wait between tries (full jitter), and end with ctx. Errors
+//     that another try cannot cure are returned at once: ErrNotExist, ErrRange,
+//     ErrChanged, ErrConflict, ErrReadOnly, ErrFull, ErrClosed.
+//   - At most Options.Requests requests and Options.BytesInFlight bytes are in
+//     flight, given out in the order in which they were asked for. Nothing
+//     that waits, for a slot or for the next try, holds a slot.
+//   - A store that sends no byte for Options.ProgressTimeout loses the request,
+//     which goes on elsewhere. A slow store that keeps sending is left alone.
+//   - Close ends every call in progress with ErrClosed, and waits for them.
+//
+// # Cost
+//
+// The happy path of a Read makes 7 allocations (466 bytes) of its own, whatever its size: its
+// context, its timer, and the state of the call. Bytes are copied once, by the
+// store, into memory that is the caller's.
+//
+// # Not handled
+//
+// There is no cache and no joining of equal reads: package cache does both. The
+// bounds are fixed; they do not yet follow what the store can bear. An Upload
+// has no progress timeout: a store may be busy for minutes with sealing an
+// object, and is bounded by ctx alone.
+package endpoint

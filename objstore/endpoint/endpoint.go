@@ -1,0 +1,232 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/segtier/segtier/objstore"
+)
+
+// Options of an Endpoint. The zero value is the default of every field.
+type Options struct {
+	// Requests is how many requests may be in flight; 0 is 64.
+	Requests int
+	// BytesInFlight is how many bytes those requests may carry together; 0 is
+	// 256 MiB. A request for more than that runs alone.
+	BytesInFlight int64
+	// Attempts is how often in a row a request is tried without gaining
+	// anything; 0 is 4, 1 is no retries. A Read that has verified one more piece
+	// starts counting anew. Throttled tries have a count of their own, 16.
+	Attempts int
+	// ProgressTimeout is how long a store may send nothing before the request
+	// is given up and tried again; 0 is 10 s. It applies to Read and Stat.
+	ProgressTimeout time.Duration
+	// Logger hears of retries (debug) and of damage (warn); nil is silent.
+	Logger *slog.Logger
+}
+
+func (o Options) validate() (Options, error) {
+	if o.Requests < 0 || o.BytesInFlight < 0 || o.Attempts < 0 || o.ProgressTimeout < 0 {
+		return o, fmt.Errorf("endpoint: negative option: Requests %d, BytesInFlight %d, Attempts %d, ProgressTimeout %v",
+			o.Requests, o.BytesInFlight, o.Attempts, o.ProgressTimeout)
+	}
+	setDefault(&o.Requests, 64)
+	setDefault(&o.BytesInFlight, 256<<20)
+	setDefault(&o.Attempts, 4)
+	setDefault(&o.ProgressTimeout, 10*time.Second)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// Endpoint is a store with bounds, retries and verified reads. It is safe for
+// concurrent use.
+type Endpoint struct {
+	store objstore.Store
+	opts  Options
+	slots slots
+	stats counters
+
+	// born is the zero of pauseUntil, which is a duration since then: what the
+	// store asked all of us to wait.
+	born       time.Time
+	pauseUntil atomic.Int64
+
+	done chan struct{} // closed by Close
+	idle chan struct{} // closed when Close was called and the last call has left
+
+	mu     sync.Mutex
+	closed bool               // guarded by mu
+	calls  map[*call]struct{} // in progress; guarded by mu
+}
+
+// New returns an Endpoint for store, which it does not own.
+func New(store objstore.Store, opts Options) (*Endpoint, error) {
+	if store == nil {
+		return nil, errors.New("endpoint: no store")
+	}
+	opts, err := opts.validate()
+	if err != nil {
+		return nil, err
+	}
+	return &Endpoint{
+		store: store,
+		opts:  opts,
+		slots: slots{maxRequests: opts.Requests, maxBytes: opts.BytesInFlight},
+		born:  time.Now(),
+		done:  make(chan struct{}),
+		idle:  make(chan struct{}),
+		calls: make(map[*call]struct{}),
+	}, nil
+}
+
+// closeWait bounds how long Close waits for a store that ignores its context.
+const closeWait = 5 * time.Second
+
+// Close ends the calls in progress with objstore.ErrClosed and waits for them
+// to return; later ones fail with ErrClosed. It does not close the store. If
+// the store ignores that its context was cancelled, Close returns an error
+// after 5 s, and the buffers of those calls are still in use.
+func (e *Endpoint) Close() error {
+	e.mu.Lock()
+	if !e.closed {
+		e.closed = true
+		close(e.done)
+		for c := range e.calls {
+			c.cancel(objstore.ErrClosed)
+		}
+		if len(e.calls) == 0 {
+			close(e.idle)
+		}
+	}
+	e.mu.Unlock()
+
+	timer := time.NewTimer(closeWait)
+	defer timer.Stop()
+	select {
+	case <-e.idle:
+		return nil
+	case <-timer.C:
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return fmt.Errorf("endpoint: closed, but %d calls have not returned from the store %v after they were cancelled",
+		len(e.calls), closeWait)
+}
+
+// Stat returns what the store knows of an object.
+func (e *Endpoint) Stat(ctx context.Context, key string) (objstore.Info, error) {
+	var info objstore.Info
+	err := e.do(ctx, objstore.Error{Op: "stat", Key: key}, func(c *call) (err error) {
+		if err := e.slots.acquire(c.ctx, 0); err != nil {
+			return err
+		}
+		defer e.slots.release(0)
+		e.stats.stats.Add(1)
+		c.arm()
+		info, err = e.store.Stat(c.ctx, key)
+		c.disarm()
+		return err
+	})
+	if err != nil {
+		return objstore.Info{}, err
+	}
+	return info, nil
+}
+
+// Delete removes objects; those that are absent already are fine. On an error
+// some may have been deleted.
+func (e *Endpoint) Delete(ctx context.Context, keys ...string) error {
+	at := objstore.Error{Op: "delete"}
+	if len(keys) > 0 {
+		at.Key = keys[0]
+	}
+	return e.do(ctx, at, func(c *call) error {
+		if err := e.slots.acquire(c.ctx, 0); err != nil {
+			return err
+		}
+		defer e.slots.release(0)
+		e.stats.deletes.Add(1)
+		return e.store.Delete(c.ctx, keys...)
+	})
+}
+
+// List yields the objects whose keys begin with prefix and are greater than
+// after, in ascending order. When listing fails on the way and another try may
+// help, it goes on behind the last key it yielded. It takes no slot, which it
+// would have to hold while its consumer works.
+func (e *Endpoint) List(ctx context.Context, prefix, after string) iter.Seq2[objstore.Info, error] {
+	return func(yield func(objstore.Info, error) bool) {
+		left := false
+		err := e.do(ctx, objstore.Error{Op: "list", Key: prefix}, func(c *call) error {
+			e.stats.lists.Add(1)
+			for info, err := range e.store.List(c.ctx, prefix, after) {
+				if err != nil {
+					return err
+				}
+				c.tries.gained()
+				after = info.Key
+				if left = !yield(info, nil); left {
+					return nil
+				}
+			}
+			return nil
+		})
+		if err != nil && !left {
+			yield(objstore.Info{}, err)
+		}
+	}
+}
+
+// Upload creates an object; see objstore.Store. Every request that carries part
+// bytes takes a slot; req.Slots is not used. An upload that fails in a way that
+// another try may cure is tried again with the same request, which the law of
+// package objstore makes safe: what is there already is recognised. Confirmed
+// is called once for each part, however many tries it takes.
+func (e *Endpoint) Upload(ctx context.Context, req objstore.UploadRequest) (objstore.Evidence, error) {
+	at := objstore.Error{Op: "upload", Key: req.Key}
+	if err := req.Validate(); err != nil {
+		at.Err = err
+		return objstore.Evidence{}, &at
+	}
+	req.Slots = func(ctx context.Context, n int64) (func(), error) {
+		if err := e.slots.acquire(ctx, n); err != nil {
+			return nil, err
+		}
+		var once sync.Once
+		return func() { once.Do(func() { e.slots.release(n) }) }, nil
+	}
+	if confirmed := req.Confirmed; confirmed != nil {
+		seen := make([]atomic.Bool, len(req.PartSums))
+		req.Confirmed = func(p objstore.PartEvidence) {
+			if p.Part < 0 || p.Part >= len(seen) || seen[p.Part].CompareAndSwap(false, true) {
+				confirmed(p)
+			}
+		}
+	}
+	var ev objstore.Evidence
+	err := e.do(ctx, at, func(c *call) (err error) {
+		e.stats.uploads.Add(1)
+		ev, err = e.store.Upload(c.ctx, req)
+		return err
+	})
+	if err != nil {
+		return objstore.Evidence{}, err
+	}
+	e.stats.bytesUploaded.Add(req.Size)
+	return ev, nil
+}

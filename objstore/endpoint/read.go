@@ -1,0 +1,268 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/segtier/segtier/checksum"
+	"github.com/segtier/segtier/objstore"
+)
+
+// ReadRequest asks for consecutive bytes of one object.
+type ReadRequest struct {
+	Key string
+	Off int64 // of the first piece, in bytes from the start of the object
+
+	// IfMatch is the Identity that the object must have; "" is any. Another one
+	// is objstore.ErrChanged.
+	IfMatch string
+
+	// ObjectSize is the size that the object was recorded with; an object of
+	// another size is objstore.ErrCorrupt. 0 is unknown.
+	ObjectSize int64
+
+	// Pieces are filled in order, without gaps between them.
+	Pieces []Piece
+
+	// Done, if not nil, is called with the index of each piece in order, as soon
+	// as it is filled and verified, from the goroutine of Read, while the rest
+	// still arrives. From then on Read does not touch the piece. Done must not
+	// block: no byte is read meanwhile.
+	Done func(i int)
+}
+
+// Piece is a part of a ReadRequest that has a checksum of its own.
+type Piece struct {
+	Buf      []byte // filled completely; not empty; Read's until Done or its return
+	CRC32C   uint32 // recorded sum of those bytes
+	NoVerify bool   // there is no recorded sum: the caller checks the bytes itself
+}
+
+func (r *ReadRequest) validate() error {
+	if err := objstore.ValidateKey(r.Key); err != nil {
+		return err
+	}
+	if r.Off < 0 || r.ObjectSize < 0 || len(r.Pieces) == 0 {
+		return fmt.Errorf("read of %d pieces from byte %d of an object of %d bytes makes no sense", len(r.Pieces), r.Off, r.ObjectSize)
+	}
+	for i := range r.Pieces {
+		if len(r.Pieces[i].Buf) == 0 {
+			return fmt.Errorf("read into an empty buffer (piece %d)", i)
+		}
+	}
+	if r.ObjectSize > 0 {
+		return objstore.CheckRange(r.Off, r.size(), r.ObjectSize)
+	}
+	return nil
+}
+
+// size returns how many bytes are asked for.
+func (r *ReadRequest) size() int64 {
+	var n int64
+	for i := range r.Pieces {
+		n += int64(len(r.Pieces[i].Buf))
+	}
+	return n
+}
+
+// Read fills the pieces with one ranged GET, or with as many more as faults make
+// necessary: a body that is cut or stalls is resumed at the first byte not yet
+// had. It returns what the store said of the object. On an error the pieces
+// that Done was not called for hold anything; the error is an *objstore.Error
+// that names the range, and for damage wraps objstore.ErrCorrupt and, if it was
+// a checksum, the *checksum.MismatchError.
+func (e *Endpoint) Read(ctx context.Context, req ReadRequest) (objstore.Info, error) {
+	r := reading{req: req, identity: req.IfMatch, size: req.size(), suspect: -1}
+	at := objstore.Error{Op: "get", Key: req.Key, Off: req.Off, Len: r.size}
+	if err := req.validate(); err != nil {
+		at.Err = err
+		return objstore.Info{}, &at
+	}
+	c, err := e.begin(ctx)
+	if err != nil {
+		at.Err = err
+		return objstore.Info{}, &at
+	}
+	defer c.end()
+	r.call = c
+	for {
+		err := c.pause()
+		if err == nil {
+			err = r.attempt()
+		}
+		if err == nil {
+			return r.info, nil
+		}
+		if err = c.retry(err, at); err != nil {
+			if errors.Is(err, objstore.ErrCorrupt) {
+				e.opts.Logger.WarnContext(ctx, "object is damaged", "err", err)
+			}
+			return objstore.Info{}, err
+		}
+	}
+}
+
+// reading is the state of one Read: how far it has come.
+type reading struct {
+	call     *call
+	req      ReadRequest
+	size     int64         // bytes asked for in all
+	identity string        // that the object must have from now on
+	info     objstore.Info // of the latest answer
+
+	got     int64 // bytes in place: all of the pieces before piece, and fill
+	piece   int   // being filled
+	fill    int   // bytes of it in place
+	crc     uint32
+	suspect int // piece that was wrong once already; -1 none
+}
+
+// attempt makes one GET for everything that is still missing.
+func (r *reading) attempt() error {
+	c, e := r.call, r.call.e
+	off, n := r.req.Off+r.got, r.size-r.got
+	if err := e.slots.acquire(c.ctx, n); err != nil {
+		return err
+	}
+	defer e.slots.release(n)
+	e.stats.gets.Add(1)
+	if r.got > 0 {
+		e.stats.resumes.Add(1)
+	}
+	c.arm()
+	defer c.disarm()
+	info, body, err := e.store.Get(c.ctx, r.req.Key, off, n, objstore.GetOptions{IfMatch: r.identity})
+	if err != nil {
+		return r.blame(err)
+	}
+	defer body.Close() // aborts what is left of it; nothing to learn from its error
+	if err := r.check(info); err != nil {
+		return err
+	}
+	return r.drain(body)
+}
+
+// blame turns "range outside the object" into damage where the record says that
+// the object is long enough.
+func (r *reading) blame(err error) error {
+	if r.req.ObjectSize > 0 && errors.Is(err, objstore.ErrRange) {
+		r.call.e.stats.corrupt.Add(1)
+		return r.failed(fmt.Errorf("%w: shorter than the %d bytes recorded: %w", objstore.ErrCorrupt, r.req.ObjectSize, err))
+	}
+	return err
+}
+
+// check compares what the store says of the object with what is known.
+func (r *reading) check(info objstore.Info) error {
+	if r.req.ObjectSize > 0 && info.Size != r.req.ObjectSize {
+		r.call.e.stats.corrupt.Add(1)
+		return r.failed(fmt.Errorf("%w: the object has %d bytes, recorded are %d", objstore.ErrCorrupt, info.Size, r.req.ObjectSize))
+	}
+	if r.identity != "" && info.Identity != "" && info.Identity != r.identity {
+		return r.failed(fmt.Errorf("%w: it is %s, expected %s", objstore.ErrChanged, info.Identity, r.identity))
+	}
+	if r.info = info; info.Identity != "" {
+		r.identity = info.Identity // a body that is resumed must go on with the same object
+	}
+	return nil
+}
+
+// step bounds how much is read before it is summed: little enough to be in the
+// processor's cache still, much enough to make few calls.
+const step = 128 << 10
+
+// maxEmptyReads is how often a body may return neither bytes nor an error.
+const maxEmptyReads = 100
+
+// drain reads the body into the pieces and verifies each.
+func (r *reading) drain(body io.Reader) error {
+	empty := 0
+	for {
+		p := &r.req.Pieces[r.piece]
+		r.call.arm()
+		n, err := body.Read(p.Buf[r.fill:min(len(p.Buf), r.fill+step)])
+		if n > 0 {
+			r.take(p.Buf[r.fill : r.fill+n])
+			empty = 0
+		} else if empty++; err == nil && empty >= maxEmptyReads {
+			err = io.ErrNoProgress
+		}
+		if r.fill == len(p.Buf) {
+			if err := r.finish(p); err != nil {
+				return err
+			}
+			if r.got == r.size {
+				return r.exhaust(body, err)
+			}
+		}
+		if err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF // the store broke its law; resume all the same
+			}
+			return err
+		}
+	}
+}
+
+// take accounts for bytes that have arrived.
+func (r *reading) take(b []byte) {
+	if !r.req.Pieces[r.piece].NoVerify {
+		r.crc = checksum.Update(r.crc, b)
+	}
+	r.fill += len(b)
+	r.got += int64(len(b))
+	r.call.e.stats.bytes.Add(int64(len(b)))
+}
+
+// finish verifies the piece that is full and goes to the next. A wrong piece is
+// emptied, to be fetched again; wrong twice, it is corrupt.
+func (r *reading) finish(p *Piece) error {
+	i, crc := r.piece, r.crc
+	if !p.NoVerify && crc != p.CRC32C {
+		off := r.req.Off + r.got - int64(len(p.Buf))
+		err := r.mismatch(i, off, p, crc)
+		r.got -= int64(len(p.Buf))
+		r.fill, r.crc = 0, 0
+		// The one more try that tries.next grants is per piece.
+		r.call.tries.corrupt = r.suspect == i
+		r.suspect = i
+		return err
+	}
+	r.piece, r.fill, r.crc = i+1, 0, 0
+	r.call.tries.gained()
+	if r.req.Done != nil {
+		r.req.Done(i)
+	}
+	return nil
+}
+
+func (r *reading) mismatch(i int, off int64, p *Piece, got uint32) error {
+	r.call.e.stats.corrupt.Add(1)
+	n := int64(len(p.Buf))
+	return &objstore.Error{Op: "get", Key: r.req.Key, Off: off, Len: n, Err: fmt.Errorf("%w: %w", objstore.ErrCorrupt,
+		&checksum.MismatchError{What: "piece " + strconv.Itoa(i), Off: off, Len: n, Want: p.CRC32C, Got: got})}
+}
+
+// exhaust reads to the end of a body that has given all it should: a connection
+// is only used again after its end was seen.
+func (r *reading) exhaust(body io.Reader, err error) error {
+	if err != nil {
+		return nil // io.EOF; or a fault, too late to matter
+	}
+	var one [1]byte
+	if n, _ := body.Read(one[:]); n > 0 {
+		return r.failed(errTooLong)
+	}
+	return nil
+}
+
+// errTooLong is permanent: every piece has been verified and reported.
+var errTooLong = errors.New("the store sent more bytes than it was asked for")
+
+// failed returns err as the error of this get.
+func (r *reading) failed(err error) error {
+	return &objstore.Error{Op: "get", Key: r.req.Key, Off: r.req.Off + r.got, Len: r.size - r.got, Err: err}
+}

@@ -1,0 +1,40 @@
+package endpoint
+
+import "sync/atomic"
+
+// Stats counts what an Endpoint has done since it was made, and what it is
+// doing.
+type Stats struct {
+	Gets, Stats, Uploads, Deletes, Lists int64 // attempts
+
+	Bytes         int64 // of bodies of gets, good or not
+	BytesUploaded int64 // of objects that were uploaded
+
+	Retries   int64 // attempts after the first
+	Resumes   int64 // gets that went on inside a range
+	Throttles int64 // attempts that the store refused for being too many
+	Stalls    int64 // attempts ended because the store sent nothing
+	Corrupt   int64 // pieces and answers that were wrong, before any retry
+
+	RequestsInFlight int
+	BytesInFlight    int64
+}
+
+type counters struct {
+	gets, stats, uploads, deletes, lists         atomic.Int64
+	bytes, bytesUploaded                         atomic.Int64
+	retries, resumes, throttles, stalls, corrupt atomic.Int64
+}
+
+// Stats returns the counts so far. They are not of one instant.
+func (e *Endpoint) Stats() Stats {
+	c := &e.stats
+	s := Stats{
+		Gets: c.gets.Load(), Stats: c.stats.Load(), Uploads: c.uploads.Load(), Deletes: c.deletes.Load(), Lists: c.lists.Load(),
+		Bytes: c.bytes.Load(), BytesUploaded: c.bytesUploaded.Load(),
+		Retries: c.retries.Load(), Resumes: c.resumes.Load(), Throttles: c.throttles.Load(),
+		Stalls: c.stalls.Load(), Corrupt: c.corrupt.Load(),
+	}
+	s.RequestsInFlight, s.BytesInFlight = e.slots.inFlight()
+	return s
+}
