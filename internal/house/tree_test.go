@@ -126,7 +126,7 @@ func listFiles() ([]string, error) {
 // gitFiles returns the files that are tracked or could be; nil if git cannot
 // say, as in a downloaded archive.
 func gitFiles() map[string]bool {
-	cmd := exec.Command("git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard") //nolint:noctx // ends by itself
+	cmd := exec.Command("git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	out, err := cmd.Output()
 	if err != nil || len(out) == 0 {
 		return nil
