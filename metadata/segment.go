@@ -63,6 +63,8 @@ func (s *Segment) Validate() error {
 		return fail("offsets %d to %d", s.StartOffset, s.EndOffset)
 	case s.SizeBytes < 0 || s.SizeBytes > MaxSegmentSize:
 		return fail("size of %d bytes", s.SizeBytes)
+	case s.LeaderEpoch < -1:
+		return fail("leader epoch %d of the writer", s.LeaderEpoch)
 	case len(s.Epochs) == 0:
 		return fail("no leader epochs")
 	case s.Epochs[0].Start != s.StartOffset:
