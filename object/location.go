@@ -15,6 +15,10 @@ const (
 	// tail would be longer (about two million aborted transactions) is refused.
 	MaxTailSize = 64 << 20
 
+	// MaxChunkSize is the greatest length of a chunk in bytes: chunks are read,
+	// verified and cached as a whole.
+	MaxChunkSize = 64 << 20
+
 	// maxFileSize bounds each file of the head: Kafka's positions are 32-bit.
 	maxFileSize = 1<<31 - 1
 	// maxObjectSize follows from the bounds of its sections.

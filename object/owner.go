@@ -19,7 +19,7 @@ const (
 // prefix belongs.
 type Owner struct {
 	MetadataID string // as metadata.Store.ID returns it
-	Format     int    // 1
+	Format     int    // of the objects; 0 to write what this module writes, which is 1
 }
 
 // Marshal returns the marker's bytes, the same for the same owner, so that
@@ -28,6 +28,9 @@ type Owner struct {
 // a format that this module does not write, is an error.
 func (o Owner) Marshal() ([]byte, error) {
 	const what = "owner marker"
+	if o.Format == 0 {
+		o.Format = ownerFormat
+	}
 	if o.Format != ownerFormat {
 		return nil, newer(what, "format", o.Format, ownerFormat)
 	}

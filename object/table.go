@@ -95,9 +95,9 @@ func (t Table) ForTime(ts int64) int {
 	return lo
 }
 
-// append appends the encoded table to dst. Fields out of range are found by
-// check, on what was encoded.
-func (t Table) append(dst []byte) []byte {
+// Append appends the encoded table to dst. Fields out of range are found by
+// AppendTail, on what was encoded.
+func (t Table) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, uint32(t.ChunkSize))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(t.Chunks)))
 	for _, c := range t.Chunks {
@@ -141,8 +141,8 @@ func parseTable(b []byte) (Table, error) {
 // [first, last].
 func (t Table) check(log Extent, first, last int64) error {
 	const what = "chunk table"
-	if t.ChunkSize < 1 || t.ChunkSize > maxFileSize {
-		return corrupt(what, "chunk size of %d bytes", t.ChunkSize)
+	if t.ChunkSize < 1 || t.ChunkSize > MaxChunkSize {
+		return corrupt(what, "chunk size of %d bytes, allowed are 1 to %d", t.ChunkSize, MaxChunkSize)
 	}
 	if want := (log.Len + t.ChunkSize - 1) / t.ChunkSize; int64(len(t.Chunks)) != want {
 		return corrupt(what, "%d chunks of %d bytes for a log of %d bytes", len(t.Chunks), t.ChunkSize, log.Len)

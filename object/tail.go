@@ -1,6 +1,7 @@
 package object
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/segtier/segtier/checksum"
@@ -9,7 +10,7 @@ import (
 )
 
 // Tail is what a reader knows of an object before it asks for data. It is
-// immutable and may be shared. Txn aliases the bytes given to ParseTail.
+// immutable and may be shared.
 type Tail struct {
 	Header   Header
 	Table    Table
@@ -24,7 +25,7 @@ func (t *Tail) Section(s Section) Extent { return t.Sections[s] }
 // ParseTail parses the tail of the object at loc: b holds [TailOffset,
 // ObjectSize). It verifies every sum and that everything agrees with everything
 // else, and fails with an error that wraps ErrCorrupt or ErrVersion. The Tail
-// keeps b, which must not be modified afterwards.
+// keeps nothing of b.
 func ParseTail(b []byte, loc Location) (*Tail, error) {
 	if err := loc.check(); err != nil {
 		return nil, err
@@ -64,7 +65,7 @@ func ParseTail(b []byte, loc Location) (*Tail, error) {
 	if t.Epochs, err = segment.ParseLineage(section(Epochs)); err != nil {
 		return nil, corrupt(Epochs.String(), "%w", err)
 	}
-	if t.Txn, err = index.ParseTxn(section(TxnIndex), t.Header.StartOffset); err != nil {
+	if t.Txn, err = index.ParseTxn(bytes.Clone(section(TxnIndex)), t.Header.StartOffset); err != nil {
 		return nil, corrupt(TxnIndex.String(), "%w", err)
 	}
 	if err := t.check(section(Epochs)); err != nil {
@@ -146,7 +147,7 @@ func AppendTail(dst []byte, in TailInput) ([]byte, error) {
 				return dst, corrupt(Epochs.String(), "%w", err)
 			}
 		case ChunkTable:
-			out = in.Table.append(out)
+			out = in.Table.Append(out)
 		case HeaderSection:
 			out = in.Header.append(out)
 		}

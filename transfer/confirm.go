@@ -1,0 +1,156 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/segtier/segtier/checksum"
+	"github.com/segtier/segtier/internal/mint"
+	"github.com/segtier/segtier/object"
+	"github.com/segtier/segtier/objstore/endpoint"
+	"github.com/segtier/segtier/segment"
+)
+
+// ConfirmOptions are the rare wishes of a Confirm.
+type ConfirmOptions struct {
+	// Found, if not nil, is called for every damage in the order of the object,
+	// from Confirm's own goroutine. The object is read on behind a damage as far
+	// as that makes sense.
+	Found func(*DamageError)
+}
+
+// Confirm reads the whole object of a segment and proves that it is what its
+// records say: h, the segment's record, equals the header in the object, loc is
+// its location, every chunk and every section has its sum, and every batch its
+// CRC and its place. Memory is bounded by 8 MiB (or one chunk) and the tail.
+//
+// A damaged object gives a *DamageError, the first one found (ErrDamaged).
+// Whatever else keeps it from reading, such as a store that does not answer or a
+// version that is not known, is an error that says nothing about the object.
+func Confirm(ctx context.Context, ep *endpoint.Endpoint, h object.Header, loc object.Location, o ConfirmOptions) (Receipt, error) {
+	r := &fullRead{ctx: ctx, ep: ep, key: h.Key(), loc: loc, found: o.Found}
+	if err := r.open(); err != nil {
+		return Receipt{}, err
+	}
+	if r.tail == nil {
+		return Receipt{}, r.verdict()
+	}
+	r.checkHeader(&h)
+	c := newLogCheck(r)
+	if err := r.log(c.chunk); err != nil {
+		return Receipt{}, r.fail(err)
+	}
+	c.close()
+	for _, s := range []object.Section{object.OffsetIndex, object.TimeIndex, object.ProducerSnapshot} {
+		if _, err := r.section(s, func([]byte) error { return nil }); err != nil {
+			return Receipt{}, r.fail(err)
+		}
+	}
+	if err := r.verdict(); err != nil {
+		return Receipt{}, err
+	}
+	// Every byte has been read and had its sum; that the sums of the sections
+	// make up the object's was checked with the tail.
+	return mint.New(mint.Facts{
+		Partition: h.Partition,
+		SegmentID: h.SegmentID,
+		Key:       r.key,
+		Object:    checksum.Sum{Len: loc.ObjectSize, CRC32C: loc.ObjectCRC32C},
+		Location:  loc.Append(nil),
+		Evidence:  "full read",
+	}), nil
+}
+
+// checkHeader compares the header in the object with the record.
+func (r *fullRead) checkHeader(h *object.Header) {
+	if r.tail.Header.Equal(*h) {
+		return
+	}
+	e := r.tail.Sections[object.HeaderSection]
+	r.report(&DamageError{
+		Reason: Mismatch, Key: r.key, Off: e.Off, Len: e.Len, What: "header",
+		Err: fmt.Errorf("the object says %+v, the record %+v", r.tail.Header, *h),
+	})
+}
+
+// logCheck walks the batches of a log that comes chunk by chunk. It loses its
+// way in a damaged chunk and finds it again at the first batch that starts in a
+// later one.
+type logCheck struct {
+	r       *fullRead
+	walker  segment.Walker
+	origin  int64 // where the walker began in the log
+	batchAt int64 // position in the log of the batch that the walker is at
+	lost    bool
+	builder *tableBuilder
+}
+
+func newLogCheck(r *fullRead) *logCheck {
+	h, t := &r.tail.Header, &r.tail.Table
+	c := &logCheck{r: r, builder: newTableBuilder(h.StartOffset, h.EndOffset, t.LogSize(), t.ChunkSize)}
+	c.walker.Batch = func(pos int64, h segment.Header) error {
+		if err := c.builder.batch(c.origin+pos, h); err != nil {
+			return err
+		}
+		c.batchAt = c.origin + pos + int64(h.Size)
+		return nil
+	}
+	return c
+}
+
+// chunk takes the next chunk, nil if it is damaged.
+func (c *logCheck) chunk(i int, b []byte) error {
+	t := &c.r.tail.Table
+	if b == nil {
+		c.lost = true
+		return nil
+	}
+	if c.lost {
+		first := t.Chunks[i].FirstBatch
+		if first < 0 {
+			return nil
+		}
+		c.walker.Reset()
+		c.origin, c.batchAt, c.lost = first, first, false
+		b = b[first-t.Start(i):]
+	}
+	if _, err := c.walker.Write(b); err != nil {
+		c.batch(err, t.Start(i)+t.Len(i))
+	}
+	return nil
+}
+
+// batch reports a batch that is none, in a chunk that ends at end.
+func (c *logCheck) batch(err error, end int64) {
+	c.lost = true
+	c.r.report(&DamageError{
+		Reason: Corrupt, Key: c.r.key, Off: c.batchAt, Len: end - c.batchAt,
+		What: fmt.Sprintf("batch at position %d", c.batchAt), Err: err,
+	})
+}
+
+// close ends the walk, and compares the chunk table with what was seen.
+func (c *logCheck) close() {
+	t := &c.r.tail.Table
+	if !c.lost {
+		if err := c.walker.Close(); err != nil {
+			c.batch(err, t.LogSize())
+		}
+	}
+	if c.r.damages > 0 {
+		return // not every batch was seen
+	}
+	sums := make([]checksum.Sum, len(t.Chunks))
+	for i, chunk := range t.Chunks {
+		sums[i] = checksum.Sum{Len: int64(chunk.Len), CRC32C: chunk.CRC32C}
+	}
+	if got := c.builder.done(sums); !slices.Equal(got.Chunks, t.Chunks) {
+		e := c.r.tail.Sections[object.ChunkTable]
+		c.r.report(&DamageError{
+			Reason: Mismatch, Key: c.r.key, Off: e.Off, Len: e.Len, What: "chunk table",
+			Err: errors.New("it does not list the batches of the log"),
+		})
+	}
+}
