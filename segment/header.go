@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 )
 
@@ -144,7 +143,7 @@ func (e *BatchError) Error() string {
 		s += fmt.Sprintf(" (offset %d)", e.Offset)
 	}
 	s += ": " + e.Reason
-	if e.Err != nil && e.Err != io.ErrUnexpectedEOF {
+	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}
 	return s

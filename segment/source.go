@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"fmt"
 	"io"
 )
 
@@ -16,6 +17,24 @@ const (
 	TxnIndex
 	numFileKinds
 )
+
+// String returns what Kafka calls the file, for messages.
+func (k FileKind) String() string {
+	switch k {
+	case Log:
+		return "log"
+	case OffsetIndex:
+		return "offset index"
+	case TimeIndex:
+		return "time index"
+	case ProducerSnapshot:
+		return "producer snapshot"
+	case TxnIndex:
+		return "transaction index"
+	default:
+		return fmt.Sprintf("file kind %d", uint8(k))
+	}
+}
 
 // Info is what is known of a closed segment before its log is read.
 type Info struct {

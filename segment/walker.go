@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -13,14 +14,8 @@ import (
 // not allocate unless it fails, which it does with a *BatchError at position 0.
 func VerifyBatch(raw []byte) (Header, error) {
 	h, err := ParseHeader(raw)
-	if err == ErrShort || err == nil && int64(len(raw)) < int64(h.Size) {
-		return h, truncated(0, int64(len(raw)), h, err == nil)
-	}
-	if err != nil {
+	if err = whole(raw, &h, err); err != nil {
 		return h, err
-	}
-	if int64(len(raw)) > int64(h.Size) {
-		return h, h.corrupt("%d bytes follow the %d of the batch", int64(len(raw))-int64(h.Size), h.Size)
 	}
 	if got := sumBatch(&h, 0, raw, 0); got != h.CRC {
 		return h, mismatch(0, &h, got)
@@ -81,7 +76,7 @@ func (w *Walker) step(p []byte) int {
 			w.take(p[:k])
 			return k
 		}
-		if err != ErrShort {
+		if !errors.Is(err, ErrShort) {
 			w.err = at(err, w.pos)
 			return 0
 		}
@@ -95,13 +90,12 @@ func (w *Walker) step(p []byte) int {
 	k := copy(w.head[w.done:want], p)
 	w.done += int32(k)
 	h, err := ParseHeader(w.head[:w.done])
-	switch err {
-	case nil:
+	switch {
+	case err == nil:
 		head := w.head[:w.done]
 		w.begin(h)
 		w.take(head)
-	case ErrShort:
-	default:
+	case !errors.Is(err, ErrShort):
 		w.err = at(err, w.pos)
 	}
 	return k
@@ -174,6 +168,22 @@ func sumBatch(h *Header, crc uint32, p []byte, off int32) uint32 {
 	return checksum.Update(crc, p)
 }
 
+// whole checks that raw is exactly the batch whose header ParseHeader returned
+// together with err.
+func whole(raw []byte, h *Header, err error) error {
+	switch have := int64(len(raw)); {
+	case errors.Is(err, ErrShort):
+		return truncated(0, have, *h, false)
+	case err != nil:
+		return err
+	case have < int64(h.Size):
+		return truncated(0, have, *h, true)
+	case have > int64(h.Size):
+		return h.corrupt("%d bytes follow the %d of the batch", have-int64(h.Size), h.Size)
+	}
+	return nil
+}
+
 func mismatch(pos int64, h *Header, got uint32) error {
 	e := &BatchError{Pos: pos, Offset: h.BaseOffset, Reason: "wrong CRC"}
 	if h.Magic < 2 {
@@ -199,7 +209,7 @@ func truncated(pos, have int64, h Header, whole bool) error {
 
 // at returns err, a *BatchError of ParseHeader, moved to pos.
 func at(err error, pos int64) error {
-	if be, ok := err.(*BatchError); ok {
+	if be, ok := errors.AsType[*BatchError](err); ok {
 		be.Pos = pos
 	}
 	return err
