@@ -1,0 +1,81 @@
+package index
+
+import (
+	"encoding/binary"
+
+	"github.com/segtier/segtier/segment"
+)
+
+// Offset is a view of an offset index (.index). The zero Offset has no entries.
+type Offset struct {
+	b    []byte
+	base int64
+}
+
+// ParseOffset returns a view of the offset index in b of the segment with the
+// given base offset. It refuses, with an *Error, entries that do not ascend.
+func ParseOffset(b []byte, base int64) (Offset, error) {
+	n, err := entries(segment.OffsetIndex, b, offsetEntry, base, followOffset)
+	if err != nil {
+		return Offset{}, err
+	}
+	return Offset{b: b[:n:n], base: base}, nil
+}
+
+// Len returns the number of entries.
+func (x Offset) Len() int { return len(x.b) / offsetEntry }
+
+// Entry returns entry i, counted from 0: an offset and the position in the log
+// from which to search for it.
+func (x Offset) Entry(i int) (offset, pos int64) {
+	e := x.b[i*offsetEntry : i*offsetEntry+offsetEntry]
+	return x.base + int64(binary.BigEndian.Uint32(e)), int64(binary.BigEndian.Uint32(e[4:]))
+}
+
+// Lookup returns the entry with the greatest offset that is not above target:
+// the first batch with a last offset at or after target begins at pos or behind
+// it. Without such an entry it returns the base offset and position 0.
+func (x Offset) Lookup(target int64) (offset, pos int64) {
+	rel := target - x.base
+	if rel < 0 {
+		return x.base, 0
+	}
+	lo, hi := 0, x.Len() // entries below lo are at or below rel, those from hi on above
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if int64(binary.BigEndian.Uint32(x.b[mid*offsetEntry:])) <= rel {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo == 0 {
+		return x.base, 0
+	}
+	return x.Entry(lo - 1)
+}
+
+// UpperBound returns an offset that no batch beginning in the size bytes from
+// pos reaches: that of the first entry at or behind their end. It returns false
+// if the index has none, and the bound is the end of the segment. Kafka bounds
+// its search for aborted transactions so.
+func (x Offset) UpperBound(pos, size int64) (offset int64, ok bool) {
+	end := pos + size
+	if size > 0 && end < pos {
+		return 0, false // overflow: behind any file
+	}
+	lo, hi := 0, x.Len()
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if int64(binary.BigEndian.Uint32(x.b[mid*offsetEntry+4:])) < end {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo == x.Len() {
+		return 0, false
+	}
+	offset, _ = x.Entry(lo)
+	return offset, true
+}
