@@ -91,7 +91,8 @@ type UploadRequest struct {
 	// always gives the same token, so that a retry recognises its own work.
 	Token string
 
-	// Slots is taken once for each request that carries part bytes.
+	// Slots is taken once for each request that carries part bytes, for as many
+	// bytes as it carries.
 	Slots Slots
 
 	// Confirmed, if not nil, is called for each part as soon as it is

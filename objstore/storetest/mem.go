@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,16 +20,25 @@ import (
 
 // NewMem returns an empty store in memory that keeps the whole law of package
 // objstore. It holds a copy of every object and has no bound: it is for tests.
-// It leaves no unfinished uploads.
+// It is an objstore.UploadLister: an upload whose context ends stays behind
+// unfinished, as on a store that could not be told, and is taken up by the next
+// one with the same key and token.
 func NewMem() objstore.Store {
-	return &mem{objects: make(map[string]*memObject)}
+	return &mem{objects: make(map[string]*memObject), pending: make(map[string]*memUpload)}
 }
 
 type mem struct {
 	mu      sync.RWMutex
 	closed  bool                  // guarded by mu
-	writes  int                   // guarded by mu; makes identities
+	writes  int                   // guarded by mu; makes identities and upload ids
 	objects map[string]*memObject // guarded by mu; the objects are immutable
+	pending map[string]*memUpload // unfinished, by id; guarded by mu
+}
+
+type memUpload struct {
+	objstore.Pending
+	token string
+	busy  bool // an Upload is at it
 }
 
 type memObject struct {
@@ -111,6 +121,45 @@ func (m *mem) upload(ctx context.Context, req *objstore.UploadRequest) (objstore
 	if err := req.Validate(); err != nil {
 		return objstore.Evidence{}, err
 	}
+	id, err := m.begin(req)
+	if err != nil {
+		return objstore.Evidence{}, err
+	}
+	ev, err := m.transfer(ctx, req, id)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.pending[id]; p != nil && err != nil && ctx.Err() != nil {
+		p.busy = false
+	} else {
+		delete(m.pending, id)
+	}
+	return ev, err
+}
+
+// begin returns the id of a new unfinished upload, or of one left by an earlier
+// try.
+func (m *mem) begin(req *objstore.UploadRequest) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return "", objstore.ErrClosed
+	}
+	for id, p := range m.pending {
+		if p.Key == req.Key && p.token == req.Token && !p.busy {
+			p.busy = true
+			return id, nil
+		}
+	}
+	m.writes++
+	id := "u" + strconv.Itoa(m.writes)
+	m.pending[id] = &memUpload{
+		Pending: objstore.Pending{Key: req.Key, ID: id, Started: time.Now()}, token: req.Token, busy: true,
+	}
+	return id, nil
+}
+
+// transfer carries the parts over and makes the object visible.
+func (m *mem) transfer(ctx context.Context, req *objstore.UploadRequest, id string) (objstore.Evidence, error) {
 	data := make([]byte, req.Size)
 	ev := objstore.Evidence{Size: req.Size, Parts: make([]objstore.PartEvidence, len(req.PartSums))}
 	for i := range req.PartSums {
@@ -127,7 +176,7 @@ func (m *mem) upload(ctx context.Context, req *objstore.UploadRequest) (objstore
 		return objstore.Evidence{}, err
 	}
 	var err error
-	ev.Identity, ev.Existed, err = m.create(req, data)
+	ev.Identity, ev.Existed, err = m.create(req, data, id)
 	return ev, err
 }
 
@@ -161,13 +210,18 @@ func memPart(ctx context.Context, req *objstore.UploadRequest, i int, data []byt
 	return sum, nil
 }
 
-// create makes the object visible, unless the key is taken.
-func (m *mem) create(req *objstore.UploadRequest, data []byte) (identity string, existed bool, err error) {
+// create makes the object visible, unless the key is taken or the upload was
+// aborted.
+func (m *mem) create(req *objstore.UploadRequest, data []byte, id string) (identity string, existed bool, err error) {
 	crc := req.Sum().CRC32C
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
 		return "", false, objstore.ErrClosed
+	}
+	if m.pending[id] == nil {
+		m.mu.Unlock()
+		return "", false, errors.New("the upload was aborted")
 	}
 	old := m.objects[req.Key]
 	if old == nil {
@@ -227,6 +281,43 @@ func (m *mem) List(ctx context.Context, prefix, after string) iter.Seq2[objstore
 			}
 		}
 	}
+}
+
+func (m *mem) Uploads(ctx context.Context, prefix string) iter.Seq2[objstore.Pending, error] {
+	return func(yield func(objstore.Pending, error) bool) {
+		if err := m.usable(ctx); err != nil {
+			yield(objstore.Pending{}, &objstore.Error{Op: "uploads", Key: prefix, Err: err})
+			return
+		}
+		m.mu.RLock()
+		var found []objstore.Pending
+		for _, p := range m.pending {
+			if strings.HasPrefix(p.Key, prefix) {
+				found = append(found, p.Pending)
+			}
+		}
+		m.mu.RUnlock()
+		slices.SortFunc(found, func(a, b objstore.Pending) int {
+			return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.ID, b.ID))
+		})
+		for _, p := range found {
+			if !yield(p, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (m *mem) Abort(ctx context.Context, p objstore.Pending) error {
+	if err := m.usable(ctx); err != nil {
+		return &objstore.Error{Op: "abort", Key: p.Key, Err: err}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if u := m.pending[p.ID]; u != nil && u.Key == p.Key {
+		delete(m.pending, p.ID)
+	}
+	return nil
 }
 
 func (m *mem) Close() error {
