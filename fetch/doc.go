@@ -1,0 +1,60 @@
+// Package fetch is the read path: it finds the batches for an offset or a time
+// in tiered segments and hands them out, whole and verified, from memory shared
+// with every other reader.
+//
+// # Picture
+//
+//	Request ─► metadata.View ─► segment ─► tail ─► chunk table ─► chunk ─► batch
+//	            which FINISHED    Location   one GET   which chunk  cached,    first with
+//	            segment of the               cached    to look in   or one     LastOffset
+//	            lineage                                              GET a run  ≥ Offset
+//
+// A cold fetch costs one GET for the tail of the segment and one for data; a
+// hot one costs no I/O, no lock that is held long, and no allocation.
+//
+// Missing chunks that follow each other are fetched with one GET, a run. The run
+// belongs to the Reader: it goes on when its caller has left, so that the
+// caller's next try finds the data, and ends with the Reader. Each chunk
+// is verified against the CRC-32C that was recorded at copy time and then
+// handed to everybody who waits for it, while the run still streams.
+//
+// # Where a read ends
+//
+//	data               whole batches, at least one; the first has LastOffset ≥ Offset
+//	EndOfTierError     nothing from here on is tiered: go on in the local log at Next
+//	OutOfRangeError    below the log start that the host gave
+//	SkippedError       retention deletes the segment: go on at Next
+//	ErrUnavailable     not known or not reachable now: try again
+//	CorruptionError    the store's bytes are not what was copied
+//	ErrBatchTooLarge   one batch needs more than the memory budget
+//	context errors     the caller left
+//
+// Never an empty success, and never out of range for lack of knowledge: a
+// consumer that is told so resets its position. An offset that compaction removed
+// is no end: data begins at the next batch, in the next segment if need be.
+//
+// # Guarantees
+//
+//   - Every byte handed out was checked against a sum recorded at copy time, once
+//     per residency in memory.
+//   - Every fetch asks metadata for the segment's state, cached or not: what is
+//     being deleted is not served.
+//   - A fetch follows the lineage: not a batch beyond the offset where segment and
+//     lineage part, and no other leader's segment after it.
+//   - Callers do not depend on each other: one that leaves, and one that fails, reaches
+//     nobody else.
+//   - No caller waits for memory while it holds any. A fetch that cannot get all
+//     it would like is cut short to what it got, one batch at least.
+//
+// # Lost and damaged objects
+//
+// Where the store has no object, another one, or wrong bytes, metadata is read
+// again. If the segment is not FINISHED any more, retention was faster
+// ([SkippedError]); if it is, this is damage ([CorruptionError]).
+//
+// # Not handled
+//
+// Nothing is fetched ahead of need, and requests are not scheduled between
+// readers beyond the order in which the endpoint serves them. A host that keeps
+// Results unreleased keeps memory from others: Fetch waits for it, as long as its context lasts.
+package fetch

@@ -1,0 +1,170 @@
+package fetch
+
+import (
+	"context"
+
+	"github.com/segtier/segtier/segment"
+)
+
+// Fetch reads batches into res, which it releases first. It returns nil with at
+// least one batch in res, or an error, one of those in the package comment, with
+// res empty. An error that occurs behind the first batch only cuts the Result
+// short: the next Fetch meets it.
+//
+// It waits for the store and for memory as long as ctx allows; what it had
+// started goes on when ctx ends, for the next try.
+func (r *Reader) Fetch(ctx context.Context, req Request, res *Result) error {
+	res.Release()
+	rd, err := r.look(req.Partition, req.Lineage, req.LogStart)
+	if err != nil {
+		return err
+	}
+	if err := rd.fill(ctx, req, res); err != nil {
+		res.Release()
+		return err
+	}
+	if req.Isolation == ReadCommitted {
+		if err := rd.aborted(ctx, res); err != nil {
+			res.Release()
+			return err
+		}
+	}
+	r.stats.fetches.Add(1)
+	r.stats.bytes.Add(int64(res.size))
+	return nil
+}
+
+// fill reads batches from one segment after the other until res has MaxBytes or
+// the tier ends.
+func (rd *reading) fill(ctx context.Context, req Request, res *Result) error {
+	offset, left := req.Offset, max(int64(req.MaxBytes), 1)
+	for {
+		at, err := rd.locate(offset)
+		if err == nil {
+			var n int64
+			n, offset, err = rd.take(ctx, at, offset, left, res)
+			left -= n
+		}
+		switch {
+		case err != nil && res.size == 0:
+			return err
+		case err != nil, offset < at.upper, left < segment.MinHeaderSize:
+			return nil // whole; or the error is for the next fetch
+		}
+	}
+}
+
+// take appends batches of one segment to res: those from the first with
+// LastOffset ≥ offset, up to limit bytes, but at least one if res is empty. It
+// returns their bytes and where to go on: in this segment if that is below
+// at.upper, else behind it.
+func (rd *reading) take(ctx context.Context, at place, offset, limit int64, res *Result) (n, next int64, err error) {
+	r, p := rd.r, &res.pins
+	alone := res.size == 0
+	t, err := r.tail(ctx, at.seg)
+	if err != nil {
+		return 0, offset, rd.blame(ctx, at.seg, offset, err)
+	}
+	p.open(t)
+	defer p.release()
+
+	pos, h, found, err := r.find(ctx, p, offset, limit, alone)
+	switch {
+	case err != nil:
+		return 0, offset, rd.blame(ctx, at.seg, offset, err)
+	case !found || h.LastOffset >= at.upper:
+		return 0, at.upper, nil // nothing more here, or of another lineage
+	case int64(h.Size) > limit && !alone:
+		return 0, offset, nil // whole batches only
+	}
+	end := pos + int64(h.Size)
+	want := min(max(end, pos+limit), t.Table.LogSize())
+	p.restart(t.chunk(pos))
+	if err := r.need(ctx, p, t.chunk(end-1), t.chunk(want-1), alone); err != nil {
+		return 0, offset, rd.blame(ctx, at.seg, offset, err)
+	}
+	// From here on there is something to return.
+	for p.ready < len(p.leases) && r.await(ctx, p) == nil {
+	}
+	if p.end() < want {
+		r.stats.cut.Add(1)
+	}
+	end, last := p.fit(pos, h, min(want, p.end()), at.upper)
+	res.add(p, offset, pos, end, h, last)
+	if next = last.LastOffset + 1; end == t.Table.LogSize() {
+		next = at.upper
+	}
+	return end - pos, next, nil
+}
+
+// find looks for the first batch of the segment with LastOffset ≥ offset and
+// leaves the window beginning at its chunk or before. Up to limit bytes from
+// there on are asked for on the way.
+func (r *Reader) find(ctx context.Context, p *pins, offset, limit int64, patient bool) (pos int64, h segment.Header, found bool, err error) {
+	table := &p.t.Table
+	if len(table.Chunks) == 0 {
+		return 0, h, false, nil
+	}
+	// The batch starts in this chunk or, if the offset fell into a gap, is the
+	// first of a later one.
+	for c := table.ForOffset(offset); c < len(table.Chunks); c++ {
+		pos := table.Chunks[c].FirstBatch
+		if pos < 0 {
+			continue
+		}
+		p.restart(c)
+		want := min(pos+limit, table.LogSize())
+		if err := r.need(ctx, p, c, p.t.chunk(want-1), patient); err != nil {
+			return 0, h, false, err
+		}
+		for end := table.Start(c) + table.Len(c); pos < end; pos += int64(h.Size) {
+			if h, err = r.header(ctx, p, pos, patient); err != nil {
+				return 0, h, false, err
+			}
+			if h.LastOffset >= offset {
+				return pos, h, true, nil
+			}
+		}
+	}
+	return 0, h, false, nil
+}
+
+// fit returns the end of the last whole batch that ends at or before limit and
+// has no offset from upper on, and its header. The batch at pos with header h
+// fits; everything up to limit is ready.
+func (p *pins) fit(pos int64, h segment.Header, limit, upper int64) (end int64, last segment.Header) {
+	end = pos + int64(h.Size)
+	if p.t.Header.EndOffset >= upper {
+		// The lineage leaves the segment somewhere: look at every batch.
+		return p.walk(end, h, limit, upper)
+	}
+	// Walk in the last chunk in which a batch starts that fits; those before it
+	// fit too.
+	for c := p.t.chunk(limit - 1); c >= p.first; c-- {
+		from := p.t.Table.Chunks[c].FirstBatch
+		if from < 0 {
+			continue
+		}
+		if from <= end {
+			break
+		}
+		if e, l := p.walk(from, segment.Header{}, limit, upper); e > from {
+			return e, l
+		}
+		limit = from // ends exactly there
+	}
+	return p.walk(end, h, limit, upper)
+}
+
+// walk goes from batch to batch, beginning at from, behind the one with header
+// last, as long as they fit.
+func (p *pins) walk(from int64, last segment.Header, limit, upper int64) (int64, segment.Header) {
+	for from < limit && p.headerEnd(from) <= p.end() {
+		h, err := p.parse(from)
+		if err != nil || from+int64(h.Size) > limit || h.LastOffset >= upper {
+			break // an error is for the fetch that begins here
+		}
+		from, last = from+int64(h.Size), h
+	}
+	return from, last
+}

@@ -1,0 +1,166 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/segtier/segtier/metadata"
+	"github.com/segtier/segtier/object"
+	"github.com/segtier/segtier/objstore"
+	"github.com/segtier/segtier/segment"
+)
+
+// reading is one walk through a partition: what it was asked with, and the
+// metadata it looks at.
+type reading struct {
+	r        *Reader
+	p        segment.Partition
+	lineage  segment.Lineage
+	logStart int64
+	view     *metadata.View
+}
+
+// look begins a reading with the partition's metadata as it is now.
+func (r *Reader) look(p segment.Partition, lineage segment.Lineage, logStart int64) (reading, error) {
+	rd := reading{r: r, p: p, lineage: lineage, logStart: logStart}
+	if r.closed.Load() {
+		return rd, ErrClosed
+	}
+	view, err := r.meta.View(p)
+	if err != nil {
+		return rd, fmt.Errorf("fetch: metadata of %v: %w", p, err)
+	}
+	rd.view = view
+	if lineage == nil {
+		rd.lineage = view.Lineage()
+	}
+	return rd, nil
+}
+
+// place is where a walk is: a segment, and the offset (exclusive) up to which it
+// may be read, its end or where the lineage leaves it.
+type place struct {
+	seg   *metadata.Segment
+	upper int64
+}
+
+// locate finds the segment that holds offset.
+func (rd *reading) locate(offset int64) (place, error) {
+	if offset < rd.logStart || offset < 0 {
+		return place{}, &OutOfRangeError{Partition: rd.p, Offset: offset, LogStart: rd.logStart}
+	}
+	seg, ok := rd.view.Lookup(rd.lineage, offset)
+	if !ok {
+		return place{}, rd.nowhere(offset)
+	}
+	return rd.at(seg, offset), nil
+}
+
+// at returns the place of an offset that seg covers.
+func (rd *reading) at(seg *metadata.Segment, offset int64) place {
+	_, last, _ := seg.Along(rd.lineage, offset)
+	return place{seg: seg, upper: min(last, math.MaxInt64-1) + 1}
+}
+
+// nowhere says why no segment has offset. It is out of range only if the host
+// said so, which is not the case here.
+func (rd *reading) nowhere(offset int64) error {
+	if seg := rd.going(offset); seg != nil {
+		return rd.skipped(seg, offset)
+	}
+	// What follows the contiguous run from the earliest segment on has never been
+	// deleted locally, if the host deletes what CopiedUpTo allows.
+	next, more := rd.view.Next(rd.lineage, offset)
+	if !more || offset > rd.view.CopiedUpTo(rd.lineage) {
+		return &EndOfTierError{Partition: rd.p, Next: offset}
+	}
+	return fmt.Errorf("fetch: offset %d of %v: metadata knows no segment before offset %d: %w (is the log start %d right?)",
+		offset, rd.p, next.StartOffset, ErrUnavailable, rd.logStart)
+}
+
+// going returns the segment with offset that is being deleted, if there is one.
+func (rd *reading) going(offset int64) *metadata.Segment {
+	for seg := range rd.view.All() {
+		if seg.StartOffset > offset {
+			break
+		}
+		if seg.State == metadata.DeleteSegmentStarted && seg.EndOffset >= offset {
+			if first, _, ok := seg.Along(rd.lineage, offset); ok && first == offset {
+				return seg
+			}
+		}
+	}
+	return nil
+}
+
+// skipped says that seg, which has or had offset, is going.
+func (rd *reading) skipped(seg *metadata.Segment, offset int64) error {
+	e := &SkippedError{Partition: rd.p, SegmentID: seg.ID, Offset: offset, Next: seg.EndOffset + 1}
+	if next, ok := rd.view.Next(rd.lineage, offset); ok {
+		if first, _, ok := next.Along(rd.lineage, offset); ok {
+			e.Next = first
+		}
+	}
+	return e
+}
+
+// damage is a failed read of an object: what was asked for and why it failed.
+// What it means depends on what metadata says by then; see blame.
+type damage struct {
+	key    string
+	off, n int64
+	err    error
+}
+
+func (d *damage) Error() string { return d.err.Error() }
+func (d *damage) Unwrap() error { return d.err }
+
+// lost reports whether err says that the store does not have the bytes, rather
+// than that it could not be asked.
+func lost(err error) bool {
+	for _, target := range [...]error{
+		objstore.ErrNotExist, objstore.ErrChanged, objstore.ErrRange, objstore.ErrCorrupt,
+		object.ErrCorrupt, segment.ErrCorruptBatch,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// blame turns a failure of reading seg at offset into what the caller is told.
+func (rd *reading) blame(ctx context.Context, seg *metadata.Segment, offset int64, err error) error {
+	r := rd.r
+	if r.closed.Load() {
+		return ErrClosed
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) || errors.Is(err, ErrBatchTooLarge) {
+		return fmt.Errorf("fetch: offset %d of %v: %w", offset, rd.p, err)
+	}
+	var d *damage
+	switch found := errors.As(err, &d); {
+	case errors.Is(err, object.ErrVersion):
+		return fmt.Errorf("fetch: segment %v of %v: %w", seg.ID, rd.p, err)
+	case !found || !lost(d.err):
+		return fmt.Errorf("fetch: segment %v of %v: %w: %w", seg.ID, rd.p, ErrUnavailable, err)
+	}
+	view, viewErr := r.meta.View(rd.p)
+	if viewErr != nil {
+		return fmt.Errorf("fetch: segment %v of %v cannot be read (%w), nor metadata of it: %w: %w", seg.ID, rd.p, err, ErrUnavailable, viewErr)
+	}
+	rd.view = view
+	if now, ok := view.Get(seg.ID); ok && now.State == metadata.CopySegmentFinished {
+		c := &CorruptionError{Partition: rd.p, SegmentID: seg.ID, Key: d.key, Off: d.off, Len: d.n, Err: d.err}
+		r.o.Logger.WarnContext(ctx, "tiered segment is damaged", "err", c)
+		return c
+	}
+	r.cache.Drop(seg.ID)
+	r.tails.drop(seg.ID)
+	if _, ok := view.Lookup(rd.lineage, offset); ok {
+		return fmt.Errorf("fetch: segment %v of %v was replaced by another copy while it was read: %w", seg.ID, rd.p, ErrUnavailable)
+	}
+	return rd.skipped(seg, offset)
+}

@@ -1,0 +1,228 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/segtier/segtier/cache"
+	"github.com/segtier/segtier/metadata"
+	"github.com/segtier/segtier/objstore/endpoint"
+	"github.com/segtier/segtier/segment"
+)
+
+// Options of a Reader. The zero value is the default of every field.
+type Options struct {
+	// TailBytes is how much memory the tails of segments (chunk tables,
+	// transaction indexes, histories) may take, in bytes; 0 is 32 MiB. It is
+	// beside the budget of the cache. A tail of a 1 GiB segment takes some 40 KiB.
+	TailBytes int64
+	// RunBytes bounds one GET for data, in bytes; 0 is 4 MiB. Longer demands are
+	// split and fetched in parallel: a connection of an object store has a speed
+	// of its own, whatever is asked of it.
+	RunBytes int64
+	// Logger hears of damage (warn) and of panics in a store (error); nil is silent.
+	Logger *slog.Logger
+}
+
+func (o Options) validate() (Options, error) {
+	if o.TailBytes < 0 || o.RunBytes < 0 {
+		return o, fmt.Errorf("fetch: negative option: TailBytes %d, RunBytes %d", o.TailBytes, o.RunBytes)
+	}
+	if o.TailBytes == 0 {
+		o.TailBytes = 32 << 20
+	}
+	if o.RunBytes == 0 {
+		o.RunBytes = 4 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+// Isolation is Kafka's isolation level of a consumer.
+type Isolation uint8
+
+// The isolation levels.
+const (
+	// ReadUncommitted returns batches alone.
+	ReadUncommitted Isolation = iota
+	// ReadCommitted also finds the aborted transactions among them.
+	ReadCommitted
+)
+
+// Request asks for batches of one partition. Only the host knows lineage and
+// log start.
+type Request struct {
+	Partition segment.Partition
+
+	// Lineage is the partition's history of leader epochs. Nil takes the newest
+	// history that metadata knows, which may be another than the host's after an
+	// unclean election. It is not kept.
+	Lineage segment.Lineage
+
+	LogStart int64 // first offset that exists; below it is out of range
+	Offset   int64 // where to read from
+
+	// MaxBytes bounds the batches in sum, but never below one batch: one of any
+	// size is returned even for 0 or less.
+	MaxBytes  int
+	Isolation Isolation
+}
+
+// Reader reads tiered segments. All methods may be called concurrently; each
+// Result belongs to one call at a time.
+type Reader struct {
+	meta  metadata.Store
+	ep    *endpoint.Endpoint
+	cache *cache.Cache
+	o     Options
+	tails tails
+	stats counters
+
+	closed atomic.Bool // set under mu
+
+	mu   sync.Mutex
+	jobs map[*job]struct{} // running; guarded by mu
+	idle chan struct{}     // closed when closed and no job is left; guarded by mu
+}
+
+// New makes a Reader. It owns nothing that is given to it.
+func New(meta metadata.Store, ep *endpoint.Endpoint, c *cache.Cache, o Options) (*Reader, error) {
+	if meta == nil || ep == nil || c == nil {
+		return nil, errors.New("fetch: New needs metadata, an endpoint and a cache")
+	}
+	o, err := o.validate()
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{
+		meta: meta, ep: ep, cache: c, o: o,
+		idle: make(chan struct{}), jobs: make(map[*job]struct{}),
+	}
+	r.tails.init(o.TailBytes)
+	return r, nil
+}
+
+// job is something that Close must end: a goroutine of the Reader, or a caller
+// that waits.
+type job struct {
+	cancel context.CancelCauseFunc
+	abort  func(error) // tells who waits for the job, without waiting for it; may be nil
+}
+
+// begin registers a job; false if the Reader is closed.
+func (r *Reader) begin(j *job) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed.Load() {
+		return false
+	}
+	r.jobs[j] = struct{}{}
+	return true
+}
+
+// end takes a job out again.
+func (r *Reader) end(j *job) {
+	j.cancel(nil)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.jobs, j)
+	if r.closed.Load() && len(r.jobs) == 0 {
+		close(r.idle)
+	}
+}
+
+// spawn runs f in a goroutine that outlives the caller, whose context's values
+// it keeps, and that ends with the Reader. What f panics with is given to abort,
+// as is ErrClosed when the Reader is closed, now or later: abort may be called
+// at any time, and more than once.
+func (r *Reader) spawn(ctx context.Context, abort func(error), f func(context.Context)) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	j := &job{cancel: cancel, abort: abort}
+	if !r.begin(j) {
+		cancel(ErrClosed)
+		abort(ErrClosed)
+		return
+	}
+	go func() {
+		defer r.end(j)
+		defer func() {
+			if v := recover(); v != nil {
+				r.o.Logger.ErrorContext(ctx, "panic while reading from the store", "panic", v, "stack", string(debug.Stack()))
+				abort(fmt.Errorf("panic while reading from the store: %v", v))
+			}
+		}()
+		f(ctx)
+	}()
+}
+
+// closeWait bounds how long Close waits for a store that ignores its context.
+const closeWait = time.Second
+
+// Close ends every call in progress with ErrClosed, cancels what they had
+// started and waits for it. Results stay valid until they are released; the
+// cache, the endpoint and metadata are their owners' to close. If the store
+// ignores that its context was cancelled, Close returns an error after a second.
+// It may be called more than once.
+func (r *Reader) Close() error {
+	r.mu.Lock()
+	var jobs []*job
+	if !r.closed.Swap(true) {
+		for j := range r.jobs {
+			jobs = append(jobs, j)
+		}
+		if len(jobs) == 0 {
+			close(r.idle)
+		}
+	}
+	r.mu.Unlock()
+	for _, j := range jobs {
+		if j.abort != nil {
+			j.abort(ErrClosed)
+		}
+		j.cancel(ErrClosed)
+	}
+	timer := time.NewTimer(closeWait)
+	defer timer.Stop()
+	select {
+	case <-r.idle:
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("fetch: closed, but reads have not returned from the store %v after they were cancelled", closeWait)
+	}
+}
+
+// counters is what Stats is made from.
+type counters struct {
+	fetches, bytes, tailGets, dataGets, dataBytes, cut atomic.Int64
+}
+
+// Stats counts what a Reader has done since it was made.
+type Stats struct {
+	Fetches   int64 // calls of Fetch that returned data
+	Bytes     int64 // in their Results
+	TailGets  int64 // GETs for tails of segments
+	DataGets  int64 // GETs for runs of chunks, without the endpoint's retries
+	DataBytes int64 // asked for by those
+	Cut       int64 // Results cut short, for memory or because of an error further on
+	Tails     int   // tails in memory
+	TailBytes int64 // memory they take
+}
+
+// Stats returns the counters; each is of its own moment.
+func (r *Reader) Stats() Stats {
+	st := Stats{
+		Fetches: r.stats.fetches.Load(), Bytes: r.stats.bytes.Load(),
+		TailGets: r.stats.tailGets.Load(), DataGets: r.stats.dataGets.Load(), DataBytes: r.stats.dataBytes.Load(),
+		Cut: r.stats.cut.Load(),
+	}
+	st.Tails, st.TailBytes = r.tails.stats()
+	return st
+}

@@ -1,0 +1,61 @@
+package fetch
+
+import (
+	"context"
+	"sort"
+
+	"github.com/segtier/segtier/index"
+)
+
+// aborted finds the aborted transactions for the batches in res: the entries of
+// the transaction indexes that overlap [first, next), in this and the following
+// segments of the lineage, until one shows that no further marker can concern
+// them.
+//
+// A marker that lies in a later segment can abort what was read here; so a
+// segment that cannot be searched is an error and not the end: a consumer that
+// is not told of an aborted transaction takes its records for good.
+func (rd *reading) aborted(ctx context.Context, res *Result) error {
+	from := res.first // markers below it have been seen, or do not matter
+	for offset := res.start; ; {
+		seg, ok := rd.view.Lookup(rd.lineage, offset)
+		if !ok {
+			if going := rd.going(offset); going != nil {
+				return rd.skipped(going, offset)
+			}
+			res.upTo = offset
+			return nil
+		}
+		at := rd.at(seg, offset)
+		if !seg.TxnIndexEmpty {
+			t, err := rd.r.tail(ctx, seg)
+			if err != nil {
+				return rd.blame(ctx, seg, offset, err)
+			}
+			res.collect(t.Txn, from, at.upper)
+			if res.complete {
+				res.upTo = at.upper
+				return nil
+			}
+		}
+		offset, from = at.upper, at.upper
+	}
+}
+
+// collect adds the transactions whose markers lie in [from, to) and that overlap
+// the batches. It is complete at the first one behind which nothing that
+// concerns them can come: its last stable offset says that no transaction that
+// began before was open any more.
+func (res *Result) collect(txn index.Txn, from, to int64) {
+	i := sort.Search(txn.Len(), func(i int) bool { return txn.Entry(i).LastOffset >= from })
+	for ; i < txn.Len() && !res.complete; i++ {
+		e := txn.Entry(i)
+		if e.LastOffset >= to {
+			return
+		}
+		if e.LastOffset >= res.first && e.FirstOffset < res.next {
+			res.aborted = append(res.aborted, e)
+		}
+		res.complete = e.LastStableOffset >= res.next
+	}
+}
