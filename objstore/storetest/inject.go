@@ -198,11 +198,7 @@ func (f *Faulty) List(ctx context.Context, prefix, after string) iter.Seq2[objst
 
 // Uploads implements objstore.UploadLister.
 func (f *Faulty) Uploads(ctx context.Context, prefix string) iter.Seq2[objstore.Pending, error] {
-	inner := func(func(objstore.Pending, error) bool) {}
-	if l, ok := f.store.(objstore.UploadLister); ok {
-		inner = l.Uploads(ctx, prefix)
-	}
-	return faultySeq(ctx, f, Call{Op: "uploads", Key: prefix}, inner)
+	return faultySeq(ctx, f, Call{Op: "uploads", Key: prefix}, uploads(ctx, f.store, prefix))
 }
 
 func faultySeq[T any](ctx context.Context, f *Faulty, c Call, inner iter.Seq2[T, error]) iter.Seq2[T, error] {
@@ -242,9 +238,7 @@ func (f *Faulty) Abort(ctx context.Context, p objstore.Pending) error {
 	if err != nil {
 		return err
 	}
-	if l, ok := f.store.(objstore.UploadLister); ok {
-		err = l.Abort(ctx, p)
-	}
+	err = abort(ctx, f.store, p)
 	if err == nil {
 		_ = f.effects.note("abort " + p.Key) // end reports it
 	}
