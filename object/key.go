@@ -63,7 +63,7 @@ func ParseKey(key string) (p segment.Partition, startOffset int64, id segment.UU
 		return fail(fmt.Errorf("no segment id"))
 	}
 	// Signs and leading zeros, which ParseInt lets pass.
-	if key != Key(p, startOffset, id) {
+	if startOffset < 0 || key != Key(p, startOffset, id) {
 		return fail(fmt.Errorf("not spelled as segtier spells it"))
 	}
 	return p, startOffset, id, nil

@@ -125,6 +125,10 @@ func (c *logCheck) chunk(i int, b []byte) error {
 // batch reports a batch that is none, in a chunk that ends at end.
 func (c *logCheck) batch(err error, end int64) {
 	c.lost = true
+	var be *segment.BatchError
+	if errors.As(err, &be) {
+		be.Pos = c.batchAt // of the log, not since the walker last found its way
+	}
 	c.r.report(&DamageError{
 		Reason: Corrupt, Key: c.r.key, Off: c.batchAt, Len: end - c.batchAt,
 		What: fmt.Sprintf("batch at position %d", c.batchAt), Err: err,

@@ -41,29 +41,11 @@ func (e *ScanError) Error() string {
 	if e.Pos >= 0 {
 		where = fmt.Sprintf(" at byte %d", e.Pos)
 	}
-	return fmt.Sprintf("segment %d of %s: %s%s: %v", e.StartOffset, e.Partition, fileName(e.File), where, e.Err)
+	return fmt.Sprintf("segment %d of %s: %s%s: %v", e.StartOffset, e.Partition, e.File, where, e.Err)
 }
 
 // Unwrap returns the cause.
 func (e *ScanError) Unwrap() error { return e.Err }
-
-// fileName returns the name by which operators know a file of a segment.
-func fileName(k segment.FileKind) string {
-	switch k {
-	case segment.Log:
-		return "log"
-	case segment.OffsetIndex:
-		return "offset index"
-	case segment.TimeIndex:
-		return "time index"
-	case segment.ProducerSnapshot:
-		return "producer snapshot"
-	case segment.TxnIndex:
-		return "txn index"
-	default:
-		return "file"
-	}
-}
 
 // Damage is what is wrong with an object.
 type Damage uint8

@@ -84,11 +84,12 @@ type fullRead struct {
 	loc   object.Location
 	found func(*DamageError)
 
-	identity string // from the first answer on
-	tail     *object.Tail
-	buf      []byte
-	first    *DamageError
-	damages  int
+	identity  string // from the first answer on
+	tailBytes []byte
+	tail      *object.Tail
+	buf       []byte
+	first     *DamageError
+	damages   int
 }
 
 // report takes a damage down.
@@ -142,12 +143,11 @@ func (r *fullRead) open() error {
 		return r.judge(err)
 	}
 	r.identity = info.Identity
-	_, tail, err := readTail(r.ctx, r.ep, r.key, r.identity, r.loc)
+	r.tailBytes, r.tail, err = readTail(r.ctx, r.ep, r.key, r.identity, r.loc)
 	if err != nil {
 		return r.judge(err)
 	}
-	r.tail = tail
-	largest := max(runSize, tail.Table.ChunkSize)
+	largest := max(runSize, r.tail.Table.ChunkSize)
 	r.buf = make([]byte, min(largest, r.loc.TailOffset))
 	return nil
 }

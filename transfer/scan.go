@@ -223,7 +223,7 @@ func (s *scanner) readTxn() error {
 	}
 	entries, err := index.ParseTxn(s.txn, s.info.StartOffset)
 	if err != nil {
-		return s.fail(segment.TxnIndex, -1, fmt.Errorf("%w: %w", ErrCorruptSegment, err))
+		return s.walkError(err)
 	}
 	s.txn = s.txn[:entries.Len()*txnEntrySize]
 	return nil
@@ -274,9 +274,26 @@ func (s *scanner) walkError(err error) error {
 	case errors.As(err, &inLog):
 		return s.fail(segment.Log, inLog.Pos, fmt.Errorf("%w: %w", ErrCorruptSegment, err))
 	case errors.As(err, &inIndex):
-		return s.fail(inIndex.Kind, -1, fmt.Errorf("%w: %w", ErrCorruptSegment, err))
+		return s.indexError(inIndex)
 	}
 	return s.fail(segment.Log, -1, err)
+}
+
+// indexError says where in an index file it is corrupt.
+func (s *scanner) indexError(e *index.Error) error {
+	pos := int64(-1)
+	if e.Entry >= 0 {
+		switch e.Kind {
+		case segment.OffsetIndex:
+			pos = e.Entry * offsetEntrySize
+		case segment.TimeIndex:
+			pos = e.Entry * timeEntrySize
+		case segment.TxnIndex:
+			pos = e.Entry * txnEntrySize
+		default:
+		}
+	}
+	return s.fail(e.Kind, pos, fmt.Errorf("%w: %w", ErrCorruptSegment, e))
 }
 
 // finishIndexes compares what remains of the indexes.
@@ -304,7 +321,7 @@ func (s *scanner) readSnapshot() error {
 		return err
 	}
 	if _, err := index.ParseSnapshot(b); err != nil {
-		return s.fail(segment.ProducerSnapshot, -1, fmt.Errorf("%w: %w", ErrCorruptSegment, err))
+		return s.walkError(err)
 	}
 	_, _ = s.snapshot.Write(b) // never fails
 	return nil
