@@ -163,10 +163,16 @@ func (e *BatchError) Unwrap() []error {
 // magic 2 and 26 for magic 0 and 1, and a *BatchError with position 0 if no
 // broker could have written it. It does not check the CRC, and it does not
 // allocate unless it fails with a *BatchError.
-func ParseHeader(b []byte) (Header, error) {
-	var h Header
+func ParseHeader(b []byte) (h Header, err error) {
+	err = h.parse(b)
+	return h, err
+}
+
+// parse sets every field of h, or returns an error.
+func (h *Header) parse(b []byte) error {
+	*h = Header{}
 	if len(b) < MinHeaderSize {
-		return h, ErrShort
+		return ErrShort
 	}
 	h.BaseOffset = int64(binary.BigEndian.Uint64(b))
 	h.LastOffset = h.BaseOffset
@@ -179,21 +185,21 @@ func ParseHeader(b []byte) (Header, error) {
 		least = minSizeV1
 	case 2:
 	default:
-		return h, h.corrupt("magic %d is not 0, 1 or 2", h.Magic)
+		return h.corrupt("magic %d is not 0, 1 or 2", h.Magic)
 	}
 	switch {
 	case size < least:
-		return h, h.corrupt("size %d, the least for magic %d is %d", size, h.Magic, least)
+		return h.corrupt("size %d, the least for magic %d is %d", size, h.Magic, least)
 	case size > MaxBatchSize:
-		return h, h.corrupt("size %d, the most is %d", size, MaxBatchSize)
+		return h.corrupt("size %d, the most is %d", size, MaxBatchSize)
 	case h.BaseOffset < 0:
-		return h, h.corrupt("negative offset %d", h.BaseOffset)
+		return h.corrupt("negative offset %d", h.BaseOffset)
 	}
 	h.Size = int32(size)
 	if h.Magic < 2 {
-		return h, h.parseLegacy(b)
+		return h.parseLegacy(b)
 	}
-	return h, h.parseV2(b)
+	return h.parseV2(b)
 }
 
 func (h *Header) parseLegacy(b []byte) error {
@@ -223,6 +229,7 @@ func (h *Header) parseV2(b []byte) error {
 	if len(b) < HeaderSize {
 		return ErrShort
 	}
+	b = b[:HeaderSize]
 	h.LeaderEpoch = int32(binary.BigEndian.Uint32(b[12:]))
 	h.CRC = binary.BigEndian.Uint32(b[17:])
 	h.Attributes = int16(binary.BigEndian.Uint16(b[21:]))

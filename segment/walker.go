@@ -69,10 +69,10 @@ func (w *Walker) step(p []byte) int {
 	}
 	if w.done == 0 {
 		// The common case: the header lies in p as a whole.
-		h, err := ParseHeader(p)
+		err := w.h.parse(p)
 		if err == nil {
-			w.begin(h)
-			k := min(len(p), int(h.Size))
+			w.begin()
+			k := min(len(p), int(w.h.Size))
 			w.take(p[:k])
 			return k
 		}
@@ -89,11 +89,11 @@ func (w *Walker) step(p []byte) int {
 	}
 	k := copy(w.head[w.done:want], p)
 	w.done += int32(k)
-	h, err := ParseHeader(w.head[:w.done])
+	head := w.head[:w.done]
+	err := w.h.parse(head)
 	switch {
 	case err == nil:
-		head := w.head[:w.done]
-		w.begin(h)
+		w.begin()
 		w.take(head)
 	case !errors.Is(err, ErrShort):
 		w.err = at(err, w.pos)
@@ -101,12 +101,14 @@ func (w *Walker) step(p []byte) int {
 	return k
 }
 
-// begin starts the batch with header h.
-func (w *Walker) begin(h Header) {
-	w.h, w.open, w.crc, w.done = h, true, 0, 0
-	if w.used && h.LastOffset <= w.last {
-		w.err = &BatchError{Pos: w.pos, Offset: h.BaseOffset,
-			Reason: fmt.Sprintf("its last offset %d does not follow offset %d of the batch before", h.LastOffset, w.last)}
+// begin starts the batch with header w.h, none of which has been taken.
+func (w *Walker) begin() {
+	w.open, w.crc, w.done = true, 0, 0
+	if w.used && w.h.LastOffset <= w.last {
+		w.err = &BatchError{
+			Pos: w.pos, Offset: w.h.BaseOffset,
+			Reason: fmt.Sprintf("its last offset %d does not follow offset %d of the batch before", w.h.LastOffset, w.last),
+		}
 	}
 }
 
