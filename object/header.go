@@ -35,11 +35,17 @@ type Header struct {
 
 // Equal reports whether h and o say the same.
 func (h Header) Equal(o Header) bool {
+	return h.Describes(o) && h.EventTimestamp == o.EventTimestamp && h.BrokerID == o.BrokerID
+}
+
+// Describes reports whether h and o describe the same segment. It leaves out who
+// wrote STARTED and when: later events of the segment replace both in its
+// record, but not in its object.
+func (h Header) Describes(o Header) bool {
 	return slices.Equal(h.Epochs, o.Epochs) &&
 		h.Partition == o.Partition && h.SegmentID == o.SegmentID &&
 		h.StartOffset == o.StartOffset && h.EndOffset == o.EndOffset &&
-		h.MaxTimestamp == o.MaxTimestamp && h.EventTimestamp == o.EventTimestamp &&
-		h.BrokerID == o.BrokerID && h.SizeBytes == o.SizeBytes && h.TxnIndexEmpty == o.TxnIndexEmpty
+		h.MaxTimestamp == o.MaxTimestamp && h.SizeBytes == o.SizeBytes && h.TxnIndexEmpty == o.TxnIndexEmpty
 }
 
 // Key returns the key of the segment's object.

@@ -22,7 +22,7 @@ type ConfirmOptions struct {
 }
 
 // Confirm reads the whole object of a segment and proves that it is what its
-// records say: h, the segment's record, equals the header in the object, loc is
+// records say: h, the segment's record, describes the segment of the header in the object, loc is
 // its location, every chunk and every section has its sum, and every batch its
 // CRC and its place. Memory is bounded by 8 MiB (or one chunk) and the tail.
 //
@@ -65,7 +65,7 @@ func Confirm(ctx context.Context, ep *endpoint.Endpoint, h object.Header, loc ob
 
 // checkHeader compares the header in the object with the record.
 func (r *fullRead) checkHeader(h *object.Header) {
-	if r.tail.Header.Equal(*h) {
+	if r.tail.Header.Describes(*h) {
 		return
 	}
 	e := r.tail.Sections[object.HeaderSection]

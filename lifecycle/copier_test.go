@@ -1,0 +1,558 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/segtier/segtier/internal/header"
+	"github.com/segtier/segtier/internal/testseg"
+	"github.com/segtier/segtier/lifecycle"
+	"github.com/segtier/segtier/metadata"
+	"github.com/segtier/segtier/metadata/metadatatest"
+	"github.com/segtier/segtier/object"
+	"github.com/segtier/segtier/objstore"
+	"github.com/segtier/segtier/objstore/endpoint"
+	"github.com/segtier/segtier/objstore/storetest"
+	"github.com/segtier/segtier/segment"
+	"github.com/segtier/segtier/transfer"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var writer = metadata.Writer{BrokerID: 7, LeaderEpoch: 9}
+
+// scan has chunks and parts small enough that every object has several.
+var scan = transfer.ScanOptions{ChunkSize: 4096, PartSize: 8192}
+
+// world is what survives a crash: the two stores.
+type world struct {
+	store objstore.Store
+	meta  *metadatatest.Mem
+}
+
+func newWorld() world { return world{storetest.NewMem(), metadatatest.NewMem()} }
+
+// process is one run of a program over the world, with faults.
+type process struct {
+	store  *storetest.Faulty
+	meta   *metadatatest.Faulty
+	copier *lifecycle.Copier
+	close  func()
+}
+
+func (w world) start(t *testing.T, store storetest.Plan, meta metadatatest.Plan, ev lifecycle.Events) *process {
+	t.Helper()
+	p := &process{store: storetest.Inject(w.store, store)}
+	p.meta = metadatatest.Inject(w.meta, p.store.Effects(), meta)
+	ep, err := endpoint.New(p.store, endpoint.Options{Attempts: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.copier, err = lifecycle.NewCopier(p.meta, ep, lifecycle.CopierOptions{
+		Scan:   scan,
+		Now:    func() time.Time { return time.UnixMilli(1700000000000) },
+		Events: ev,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.close = func() { _ = ep.Close() }
+	t.Cleanup(p.close)
+	return p
+}
+
+// copyAll copies the segments in order and stops at the first that fails.
+func (p *process) copyAll(ctx context.Context, log *testseg.Log) error {
+	for _, s := range log.Segments {
+		if _, err := p.copier.Copy(ctx, s, writer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check says what is wrong with the world after everything was copied: every
+// segment exactly once readable and equal, nothing readable beside, no object
+// that a record does not name, no copy left in flight.
+func (w world) check(t *testing.T, log *testseg.Log) {
+	t.Helper()
+	view, err := w.meta.View(log.Partition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ep, err := endpoint.New(w.store, endpoint.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ep.Close()
+	var finished []*metadata.Segment
+	named := []string{object.OwnerKey}
+	for seg := range view.All() {
+		switch seg.State {
+		case metadata.CopySegmentFinished:
+			finished = append(finished, seg)
+			named = append(named, object.Key(seg.Partition, seg.StartOffset, seg.ID))
+		case metadata.DeleteSegmentFinished:
+		default:
+			t.Errorf("segment at %d was left in %s", seg.StartOffset, seg.State)
+		}
+	}
+	if len(finished) != len(log.Segments) {
+		t.Fatalf("%d segments are readable, want %d", len(finished), len(log.Segments))
+	}
+	for i, seg := range finished {
+		src := log.Segments[i]
+		if seg.StartOffset != src.Info().StartOffset || seg.EndOffset != src.Info().EndOffset {
+			t.Errorf("segment %d is %d-%d, want %d-%d", i, seg.StartOffset, seg.EndOffset, src.Info().StartOffset, src.Info().EndOffset)
+		}
+		loc, err := object.ParseLocation(seg.Custom)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := transfer.Confirm(t.Context(), ep, header.Of(seg), loc, transfer.ConfirmOptions{}); err != nil {
+			t.Errorf("segment %d: %v", i, err)
+		}
+		if got := read(t, ep, object.Key(seg.Partition, seg.StartOffset, seg.ID), len(src.Log)); string(got) != string(src.Log) {
+			t.Errorf("segment %d: the log in the object differs from its source", i)
+		}
+	}
+	var keys []string
+	for info, err := range w.store.List(t.Context(), "", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, info.Key)
+	}
+	slices.Sort(keys)
+	slices.Sort(named)
+	if !slices.Equal(keys, named) {
+		t.Errorf("objects %v, records name %v", keys, named)
+	}
+}
+
+func read(t *testing.T, ep *endpoint.Endpoint, key string, n int) []byte {
+	t.Helper()
+	b := make([]byte, n)
+	if _, err := ep.Read(t.Context(), endpoint.ReadRequest{Key: key, Pieces: []endpoint.Piece{{Buf: b, NoVerify: true}}}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestCrashAfterEveryEffect stops the program after each single effect it has
+// on store or metadata, starts it again on what is left, and wants the same end.
+func TestCrashAfterEveryEffect(t *testing.T) {
+	log := testseg.Random(1, testseg.Options{Segments: 3, Batches: 40})
+	w := newWorld()
+	p := w.start(t, nil, nil, lifecycle.Events{})
+	if err := p.copyAll(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	w.check(t, log)
+	total := p.store.Effects().Count()
+	if total < 3*3+1 {
+		t.Fatalf("only %d effects: %v", total, p.store.Effects().Names())
+	}
+	for k := range total {
+		t.Run(fmt.Sprintf("after=%d", k), func(t *testing.T) {
+			w := newWorld()
+			p := w.start(t, nil, nil, lifecycle.Events{})
+			p.store.Effects().StopAfter(k)
+			if err := p.copyAll(t.Context(), log); !errors.Is(err, storetest.ErrStopped) {
+				t.Fatalf("stopped after %d effects of %d: %v", k, total, err)
+			}
+			p.close()
+			if err := w.start(t, nil, nil, lifecycle.Events{}).copyAll(t.Context(), log); err != nil {
+				t.Fatalf("run again: %v", err)
+			}
+			w.check(t, log)
+		})
+	}
+}
+
+// TestEveryCallFailing fails each single call once, before its effect and after
+// it, and wants copying again to end well.
+func TestEveryCallFailing(t *testing.T) {
+	log := testseg.Random(2, testseg.Options{Segments: 2, Batches: 30})
+	for _, kind := range []storetest.Kind{storetest.FailBefore, storetest.FailAfter} {
+		for n := 1; ; n++ {
+			w := newWorld()
+			hit := false
+			p := w.start(t, func(c storetest.Call) storetest.Fault {
+				if c.Seq != n {
+					return storetest.Fault{}
+				}
+				hit = true
+				return storetest.Fault{Kind: kind}
+			}, nil, lifecycle.Events{})
+			err := p.copyAll(t.Context(), log)
+			if !hit {
+				break
+			}
+			if err != nil {
+				err = w.start(t, nil, nil, lifecycle.Events{}).copyAll(t.Context(), log)
+			}
+			if err != nil {
+				t.Fatalf("%v of store call %d, then again: %v", kind, n, err)
+			}
+			w.check(t, log)
+		}
+	}
+	for _, kind := range []metadatatest.Kind{metadatatest.FailBefore, metadatatest.FailAfter} {
+		for n := 1; ; n++ {
+			w := newWorld()
+			hit := false
+			p := w.start(t, nil, func(c metadatatest.Call) metadatatest.Fault {
+				if c.Seq != n {
+					return metadatatest.Fault{}
+				}
+				hit = true
+				return metadatatest.Fault{Kind: kind}
+			}, lifecycle.Events{})
+			err := p.copyAll(t.Context(), log)
+			if !hit {
+				break
+			}
+			if err != nil {
+				err = w.start(t, nil, nil, lifecycle.Events{}).copyAll(t.Context(), log)
+			}
+			if err != nil {
+				t.Fatalf("fault %v of metadata call %d, then again: %v", kind, n, err)
+			}
+			w.check(t, log)
+		}
+	}
+}
+
+// TestLostFinishedIsReadBack: the answer to FINISHED is lost, the copy has
+// happened all the same, and Copy says so at once.
+func TestLostFinishedIsReadBack(t *testing.T) {
+	log := testseg.Random(3, testseg.Options{Segments: 1})
+	w := newWorld()
+	p := w.start(t, nil, func(c metadatatest.Call) metadatatest.Fault {
+		if c.Op == "publish" && c.Event.To() == metadata.CopySegmentFinished {
+			return metadatatest.Fault{Kind: metadatatest.FailAfter}
+		}
+		return metadatatest.Fault{}
+	}, lifecycle.Events{})
+	if err := p.copyAll(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	w.check(t, log)
+}
+
+func TestCopyTwiceDoesNothing(t *testing.T) {
+	log := testseg.Random(4, testseg.Options{Segments: 3})
+	w := newWorld()
+	p := w.start(t, nil, nil, lifecycle.Events{})
+	if err := p.copyAll(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	existed := 0
+	p = w.start(t, nil, nil, lifecycle.Events{Finished: func(_ *metadata.Segment, e bool) {
+		if e {
+			existed++
+		}
+	}})
+	if err := p.copyAll(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	if n := p.store.Effects().Count(); n != 0 || existed != 3 {
+		t.Errorf("%d effects (%v), %d of 3 said to exist", n, p.store.Effects().Names(), existed)
+	}
+	w.check(t, log)
+}
+
+// TestLyingStores: a store that confirms what is not so never leads to FINISHED.
+func TestLyingStores(t *testing.T) {
+	log := testseg.Random(5, testseg.Options{Segments: 1, Batches: 40})
+	lies := []storetest.Fault{
+		{Kind: storetest.WrongSum, At: 0}, {Kind: storetest.WrongSum, At: 1},
+		{Kind: storetest.DropPart, At: 0}, {Kind: storetest.DropPart, At: 1},
+		{Kind: storetest.WrongSize},
+		{Kind: storetest.ShortObject, At: 100}, {Kind: storetest.ShortObject, At: 8192},
+	}
+	for _, lie := range lies {
+		t.Run(fmt.Sprintf("%v at %d", lie.Kind, lie.At), func(t *testing.T) {
+			w := newWorld()
+			p := w.start(t, func(c storetest.Call) storetest.Fault {
+				if c.Op == "upload" && strings.HasSuffix(c.Key, ".seg") {
+					return lie
+				}
+				return storetest.Fault{}
+			}, nil, lifecycle.Events{})
+			err := p.copyAll(t.Context(), log)
+			if err == nil {
+				t.Fatal("the lie was believed")
+			}
+			t.Log(err)
+			view, err := w.meta.View(log.Partition)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for seg := range view.All() {
+				if seg.State == metadata.CopySegmentFinished {
+					t.Error("FINISHED was written")
+				}
+			}
+		})
+	}
+}
+
+// TestOtherSourceTakesANewID: a STARTED record whose source has changed since is
+// ended, its object deleted, and the segment copied under a new id.
+func TestOtherSourceTakesANewID(t *testing.T) {
+	before := testseg.Random(6, testseg.Options{Segments: 1, Plain: true})
+	after := testseg.Random(6, testseg.Options{Segments: 1, Plain: true})
+	after.Segments[0].Snapshot = nil // another fingerprint, the same range
+	w := newWorld()
+	p := w.start(t, nil, func(c metadatatest.Call) metadatatest.Fault {
+		if c.Op == "publish" && c.Event.To() == metadata.CopySegmentFinished {
+			return metadatatest.Fault{Kind: metadatatest.FailBefore}
+		}
+		return metadatatest.Fault{}
+	}, lifecycle.Events{})
+	if err := p.copyAll(t.Context(), before); !errors.Is(err, metadata.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	if err := w.start(t, nil, nil, lifecycle.Events{}).copyAll(t.Context(), after); err != nil {
+		t.Fatal(err)
+	}
+	w.check(t, after)
+}
+
+// TestForeignObjectUnderTheKey: other bytes under the id's own key end the id;
+// they are never overwritten while it lives, and the next attempt succeeds.
+func TestForeignObjectUnderTheKey(t *testing.T) {
+	log := testseg.Random(7, testseg.Options{Segments: 1})
+	w := newWorld()
+	p := w.start(t, storetest.Rules(storetest.Rule{Op: "upload", Key: "*/*/*/*.seg",
+		Fault: storetest.Fault{Kind: storetest.FailBefore, Err: objstore.ErrConflict}}), nil, lifecycle.Events{})
+	if err := p.copyAll(t.Context(), log); !errors.Is(err, objstore.ErrConflict) {
+		t.Fatal(err)
+	}
+	if err := p.copyAll(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	w.check(t, log)
+}
+
+func TestPrefixOfAnotherMetadataStore(t *testing.T) {
+	log := testseg.Random(8, testseg.Options{Segments: 1})
+	w := newWorld()
+	if err := w.start(t, nil, nil, lifecycle.Events{}).copyAll(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	other := world{w.store, metadatatest.NewMem()}
+	err := other.start(t, nil, nil, lifecycle.Events{}).copyAll(t.Context(), log)
+	var owner *lifecycle.OwnerError
+	if !errors.As(err, &owner) || owner.Owner != w.meta.ID() || owner.Mine != other.meta.ID() {
+		t.Fatalf("error %v, want the owner %s named", err, w.meta.ID())
+	}
+	if view, err := other.meta.View(log.Partition); err != nil {
+		t.Fatal(err)
+	} else if seg, ok := view.Latest(nil); ok {
+		t.Errorf("a record was written: %+v", seg)
+	}
+}
+
+// TestFinishedInOffsetOrder uploads three segments at once, lets the uploads
+// end in every order, and sees FINISHED written in offset order.
+func TestFinishedInOffsetOrder(t *testing.T) {
+	log := testseg.Random(9, testseg.Options{Segments: 3, Batches: 10})
+	for _, order := range [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		t.Run(fmt.Sprint(order), func(t *testing.T) {
+			w := newWorld()
+			gates := map[int64]chan struct{}{}
+			reached := map[int64]chan struct{}{}
+			for _, s := range log.Segments {
+				gates[s.Info().StartOffset] = make(chan struct{})
+				reached[s.Info().StartOffset] = make(chan struct{})
+			}
+			var mu sync.Mutex
+			var finished []int64
+			p := w.start(t, func(c storetest.Call) storetest.Fault {
+				if c.Op != "upload" || c.Key == object.OwnerKey {
+					return storetest.Fault{}
+				}
+				_, start, _, err := object.ParseKey(c.Key)
+				if err != nil {
+					t.Error(err)
+				}
+				close(reached[start])
+				return storetest.Fault{Kind: storetest.Wait, Gate: gates[start]}
+			}, func(c metadatatest.Call) metadatatest.Fault {
+				if c.Op == "publish" && c.Event.To() == metadata.CopySegmentFinished {
+					mu.Lock()
+					finished = append(finished, c.Event.Segment().StartOffset)
+					mu.Unlock()
+				}
+				return metadatatest.Fault{}
+			}, lifecycle.Events{})
+			var wg sync.WaitGroup
+			for _, s := range log.Segments {
+				wg.Go(func() {
+					if _, err := p.copier.Copy(t.Context(), s, writer); err != nil {
+						t.Error(err)
+					}
+				})
+				<-reached[s.Info().StartOffset] // all of them have entered before one ends
+			}
+			for _, i := range order {
+				close(gates[log.Segments[i].Info().StartOffset])
+			}
+			wg.Wait()
+			if !slices.IsSorted(finished) || len(finished) != 3 {
+				t.Errorf("FINISHED in the order %v", finished)
+			}
+			w.check(t, log)
+		})
+	}
+}
+
+// TestFrontierStopsAtAFailure: a segment above one that failed is not made
+// readable until that one was copied.
+func TestFrontierStopsAtAFailure(t *testing.T) {
+	log := testseg.Random(10, testseg.Options{Segments: 3, Batches: 10})
+	w := newWorld()
+	p := w.start(t, storetest.Rules(storetest.Rule{Op: "upload", Key: "*/*/*/*.seg",
+		Fault: storetest.Fault{Kind: storetest.FailBefore}}), nil, lifecycle.Events{})
+	if _, err := p.copier.Copy(t.Context(), log.Segments[0], writer); err == nil {
+		t.Fatal("the fault was not injected")
+	}
+	_, err := p.copier.Copy(t.Context(), log.Segments[1], writer)
+	var order *lifecycle.OrderError
+	if !errors.As(err, &order) || order.Failed != log.Segments[0].Info().StartOffset {
+		t.Fatalf("error %v, want an OrderError naming offset %d", err, log.Segments[0].Info().StartOffset)
+	}
+	view, err := w.meta.View(log.Partition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seg, ok := view.Latest(nil); ok {
+		t.Fatalf("segment at %d is readable past the one that failed", seg.StartOffset)
+	}
+	if err := p.copyAll(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	w.check(t, log)
+}
+
+// TestFrontierGoesOnWhenAnotherCopied: what failed here was copied by another
+// process, so it holds nothing back.
+func TestFrontierGoesOnWhenAnotherCopied(t *testing.T) {
+	log := testseg.Random(11, testseg.Options{Segments: 2, Batches: 10})
+	w := newWorld()
+	p := w.start(t, storetest.Rules(storetest.Rule{Op: "upload", Key: "*/*/*/*.seg",
+		Fault: storetest.Fault{Kind: storetest.FailBefore}}), nil, lifecycle.Events{})
+	if _, err := p.copier.Copy(t.Context(), log.Segments[0], writer); err == nil {
+		t.Fatal("the fault was not injected")
+	}
+	if _, err := w.start(t, nil, nil, lifecycle.Events{}).copier.Copy(t.Context(), log.Segments[0], writer); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.copier.Copy(t.Context(), log.Segments[1], writer); err != nil {
+		t.Fatal(err)
+	}
+	w.check(t, log)
+}
+
+// TestWaitingForTheTurnEndsWithTheContext: a copy whose turn does not come is
+// cancelled by its own context and leaves the lower one alone.
+func TestWaitingForTheTurnEndsWithTheContext(t *testing.T) {
+	log := testseg.Random(12, testseg.Options{Segments: 2, Batches: 10})
+	w := newWorld()
+	gate, reached := make(chan struct{}), make(chan struct{})
+	lowest := log.Segments[0].Info().StartOffset
+	uploaded := make(chan struct{})
+	higher := sync.OnceFunc(func() { close(uploaded) })
+	p := w.start(t, func(c storetest.Call) storetest.Fault {
+		if c.Op == "upload" && c.Key != object.OwnerKey {
+			if _, start, _, _ := object.ParseKey(c.Key); start == lowest {
+				close(reached)
+				return storetest.Fault{Kind: storetest.Wait, Gate: gate}
+			}
+			higher()
+		}
+		return storetest.Fault{}
+	}, nil, lifecycle.Events{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := p.copier.Copy(t.Context(), log.Segments[0], writer); err != nil {
+			t.Error(err)
+		}
+	})
+	<-reached
+	ctx, cancel := context.WithCancel(t.Context())
+	wg.Go(func() {
+		if _, err := p.copier.Copy(ctx, log.Segments[1], writer); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v, want context.Canceled", err)
+		}
+	})
+	<-uploaded
+	cancel()
+	close(gate)
+	wg.Wait()
+	if err := p.copyAll(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	w.check(t, log)
+}
+
+// TestFencedWriter: a deposed leader cannot finish what it began.
+func TestFencedWriter(t *testing.T) {
+	log := testseg.Random(13, testseg.Options{Segments: 2, Batches: 10, Plain: true})
+	w := newWorld()
+	p := w.start(t, nil, nil, lifecycle.Events{})
+	newer := metadata.Writer{BrokerID: 8, LeaderEpoch: writer.LeaderEpoch + 1}
+	if _, err := p.copier.Copy(t.Context(), log.Segments[0], newer); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.copier.Copy(t.Context(), log.Segments[1], writer); !errors.Is(err, metadata.ErrFenced) {
+		t.Fatalf("error %v, want ErrFenced", err)
+	}
+}
+
+// TestEventsTellTheStory: what a host can show of a copy, counted on confirmed bytes.
+func TestEventsTellTheStory(t *testing.T) {
+	log := testseg.Random(14, testseg.Options{Segments: 1, Batches: 40})
+	w := newWorld()
+	var mu sync.Mutex
+	var story []string
+	say := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		story = append(story, fmt.Sprintf(format, args...))
+	}
+	var confirmed, size int64
+	p := w.start(t, nil, nil, lifecycle.Events{
+		Started: func(_ *metadata.Segment, n int64) { size = n; say("started") },
+		PartConfirmed: func(_ *metadata.Segment, e objstore.PartEvidence) {
+			mu.Lock()
+			confirmed += e.Sum.Len
+			mu.Unlock()
+		},
+		Finished: func(_ *metadata.Segment, existed bool) { say("finished existed=%v", existed) },
+		Failed:   func(_ segment.Info, err error) { say("failed") },
+	})
+	if err := p.copyAll(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.copyAll(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"started", "finished existed=false", "finished existed=true"}; !slices.Equal(story, want) {
+		t.Errorf("events %v, want %v", story, want)
+	}
+	if confirmed < size || size == 0 {
+		t.Errorf("%d bytes confirmed of %d announced", confirmed, size)
+	}
+}

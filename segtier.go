@@ -1,0 +1,183 @@
+package segtier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/segtier/segtier/audit"
+	"github.com/segtier/segtier/cache"
+	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/lifecycle"
+	"github.com/segtier/segtier/metadata"
+	"github.com/segtier/segtier/objstore"
+	"github.com/segtier/segtier/objstore/endpoint"
+	"github.com/segtier/segtier/segment"
+	"github.com/segtier/segtier/transfer"
+)
+
+// Options wires a Tier. Store and Metadata are required and stay the caller's;
+// everything else has a useful zero value.
+type Options struct {
+	Store    objstore.Store
+	Metadata metadata.Store
+
+	// MemoryBytes is the greatest number of bytes of segment data held in memory
+	// for reads: cached, in flight and leased by results. 0 is 256 MiB.
+	MemoryBytes int64
+
+	// Requests and BytesInFlight bound what is in flight to the store at any
+	// moment, reads and writes together. 0 is 64 requests and 256 MiB.
+	Requests      int
+	BytesInFlight int64
+
+	// ChunkSize and PartSize, in bytes, are those of objects written from now
+	// on; objects in the store keep theirs. 0 is 1 MiB and 16 MiB.
+	ChunkSize, PartSize int64
+
+	Events lifecycle.Events // what copies do; optional
+	Logger *slog.Logger     // nil is silent
+
+	// Now is the clock of event timestamps; nil is time.Now.
+	Now func() time.Time
+}
+
+// validate explains what is wrong with the options.
+func (o *Options) validate() error {
+	switch {
+	case o.Store == nil:
+		return errors.New("segtier: Options.Store is required")
+	case o.Metadata == nil:
+		return errors.New("segtier: Options.Metadata is required")
+	case o.MemoryBytes < 0, o.Requests < 0, o.BytesInFlight < 0, o.ChunkSize < 0, o.PartSize < 0:
+		return errors.New("segtier: sizes and counts in Options must not be negative")
+	}
+	return nil
+}
+
+// Tier is the object-store tier of a broker's partitions: it copies closed
+// segments up and reads them back. Its methods may be called concurrently.
+type Tier struct {
+	meta   metadata.Store
+	ep     *endpoint.Endpoint
+	cache  *cache.Cache
+	reader *fetch.Reader
+	copier *lifecycle.Copier
+	close  func() error
+}
+
+// Open makes a Tier over a store and its metadata. It starts nothing and
+// contacts nothing; the first Copy claims the store's prefix for the metadata.
+func Open(ctx context.Context, o Options) (*Tier, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if o.MemoryBytes == 0 {
+		o.MemoryBytes = 256 << 20
+	}
+	t := &Tier{meta: o.Metadata}
+	t.close = sync.OnceValue(t.shut)
+	var err error
+	if t.ep, err = endpoint.New(o.Store, endpoint.Options{Requests: o.Requests, BytesInFlight: o.BytesInFlight, Logger: o.Logger}); err != nil {
+		return nil, fmt.Errorf("segtier: %w", err)
+	}
+	if t.cache, err = cache.New(cache.Options{MemoryBytes: o.MemoryBytes}); err != nil {
+		return nil, errors.Join(fmt.Errorf("segtier: %w", err), t.Close())
+	}
+	if t.reader, err = fetch.New(o.Metadata, t.ep, t.cache, fetch.Options{Logger: o.Logger}); err != nil {
+		return nil, errors.Join(fmt.Errorf("segtier: %w", err), t.Close())
+	}
+	t.copier, err = lifecycle.NewCopier(o.Metadata, t.ep, lifecycle.CopierOptions{
+		Scan:   transfer.ScanOptions{ChunkSize: o.ChunkSize, PartSize: o.PartSize},
+		Now:    o.Now,
+		Events: o.Events,
+		Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("segtier: %w", err), t.Close())
+	}
+	return t, nil
+}
+
+// Copy copies a closed segment and returns its record once it is readable; see
+// lifecycle.Copier.Copy.
+func (t *Tier) Copy(ctx context.Context, src segment.Source, w metadata.Writer) (*metadata.Segment, error) {
+	return t.copier.Copy(ctx, src, w)
+}
+
+// Fetch reads whole batches from an offset on into res; see fetch.Reader.Fetch.
+func (t *Tier) Fetch(ctx context.Context, req fetch.Request, res *fetch.Result) error {
+	return t.reader.Fetch(ctx, req, res)
+}
+
+// OffsetForTime finds the earliest offset at or after a time; see
+// fetch.Reader.OffsetForTime.
+func (t *Tier) OffsetForTime(ctx context.Context, req fetch.TimeRequest) (fetch.TimePosition, error) {
+	return t.reader.OffsetForTime(ctx, req)
+}
+
+// Explain tells how a fetch would be answered, without fetching data; see
+// fetch.Reader.Explain.
+func (t *Tier) Explain(ctx context.Context, req fetch.Request) (fetch.Explanation, error) {
+	return t.reader.Explain(ctx, req)
+}
+
+// Verify reads every byte of every readable segment; see audit.Verify.
+func (t *Tier) Verify(ctx context.Context, o audit.Options) (audit.Report, error) {
+	return audit.Verify(ctx, t.meta, t.ep, o)
+}
+
+// Partitions returns the partitions that metadata knows.
+func (t *Tier) Partitions() ([]segment.Partition, error) { return t.meta.Partitions() }
+
+// View returns what metadata knows of a partition now.
+func (t *Tier) View(p segment.Partition) (*metadata.View, error) { return t.meta.View(p) }
+
+// CopiedUpTo returns the frontier of a partition: the greatest offset such that
+// every offset from the tier's first one up to it is readable here, -1 if there
+// is none. A host may delete its local segments that end at or below it. lineage
+// nil is the newest history in metadata.
+func (t *Tier) CopiedUpTo(p segment.Partition, lineage segment.Lineage) (int64, error) {
+	view, err := t.meta.View(p)
+	if err != nil {
+		return -1, err
+	}
+	return view.CopiedUpTo(lineage), nil
+}
+
+// Stats are counters since Open.
+type Stats struct {
+	Endpoint endpoint.Stats
+	Cache    cache.Stats
+	Fetch    fetch.Stats
+}
+
+// Stats returns the counters of the Tier's parts. It does no I/O.
+func (t *Tier) Stats() Stats {
+	return Stats{Endpoint: t.ep.Stats(), Cache: t.cache.Stats(), Fetch: t.reader.Stats()}
+}
+
+// Close ends running calls, waits for them, and releases what Open made; Store
+// and Metadata stay open. Results remain valid until they are released. It may
+// be called more than once.
+func (t *Tier) Close() error { return t.close() }
+
+func (t *Tier) shut() error {
+	var errs []error
+	if t.reader != nil {
+		errs = append(errs, t.reader.Close())
+	}
+	if t.cache != nil {
+		t.cache.Close()
+	}
+	if t.ep != nil {
+		errs = append(errs, t.ep.Close())
+	}
+	return errors.Join(errs...)
+}
