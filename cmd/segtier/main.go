@@ -1,0 +1,58 @@
+// Command segtier moves closed Kafka log segments to an object store and reads
+// them back by offset or by time. It runs the same code as the library.
+//
+//	segtier demo                        the main job on bundled segments, each step shown and checked
+//	segtier copy DIR…                   copy the closed segments of Kafka partition directories
+//	segtier ls [PARTITION]              list segments
+//	segtier fetch PARTITION OFFSET      read whole batches from an offset on
+//	segtier offset PARTITION TIME       find the earliest offset at or after a time
+//	segtier explain PARTITION OFFSET    show how an offset is found: record, object, chunk, range
+//	segtier verify [PARTITION…]         read every byte and check it
+//	segtier version                     the version of this build
+//	segtier completion SHELL            a completion script for bash, zsh, fish or powershell
+//
+// # Where things are
+//
+// Stores and metadata are URLs: file:///dir and file:///path.db, or relative to
+// the working directory, file:dir. They are given by --store and --meta, else by
+// SEGTIER_STORE and SEGTIER_META, else they are files under ./segtier-data. Only
+// copy creates them. Commands that read open metadata read-only and share it;
+// while copy runs, it has the metadata file to itself.
+//
+// A partition is written topic/partition, or topicID/partition where two topics
+// share a name. A time is RFC 3339 or milliseconds since 1970. A size is a number
+// of bytes, or has a unit: KiB, MiB, GiB, kB, MB, GB.
+//
+// # Output
+//
+// Data goes to stdout and messages go to stderr. With --json, stdout is JSON
+// lines with Kafka's names in camelCase; times are in milliseconds. Progress is
+// shown only if stderr is a terminal.
+//
+// Keys and values of records are bytes. In a table, text is shown as it is and
+// cut when long; what is not printable text, or could be taken for something
+// else, is quoted with Go's escapes; null is shown as null. In JSON nothing is
+// cut: "key" is a string or null, and where the bytes are not UTF-8 there is
+// "keyBase64" in its place; the same goes for values and headers.
+//
+// # Exit status
+//
+//	0  done
+//	1  failed
+//	2  wrong usage
+//	3  verify found damage
+//	4  the offset, or the whole partition, is not in the tier
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr, os.Getenv))
+}

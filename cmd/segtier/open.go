@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/segtier/segtier"
+	"github.com/segtier/segtier/metadata"
+	"github.com/segtier/segtier/metadata/embedded"
+	"github.com/segtier/segtier/objstore"
+	"github.com/segtier/segtier/objstore/dir"
+	"github.com/segtier/segtier/segment"
+)
+
+// opened is a Tier with the store and the metadata that belong to it.
+type opened struct {
+	*segtier.Tier
+
+	meta  metadata.Store
+	store objstore.Store
+}
+
+// Close closes all three, the Tier first.
+func (o *opened) Close() error {
+	var errs []error
+	if o.Tier != nil {
+		errs = append(errs, o.Tier.Close())
+	}
+	if o.store != nil {
+		errs = append(errs, o.store.Close())
+	}
+	if o.meta != nil {
+		errs = append(errs, o.meta.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// openReader opens what is there, read-only. It creates nothing.
+func (a *app) openReader(ctx context.Context) (*opened, error) {
+	meta, err := a.openMeta()
+	if err != nil {
+		return nil, err
+	}
+	where, err := a.storeLocation()
+	if err == nil {
+		err = present(where, "store", "--store or SEGTIER_STORE")
+	}
+	if err != nil {
+		return nil, errors.Join(err, meta.Close())
+	}
+	store, err := dir.Open(where.path, dir.Options{ReadOnly: true})
+	if err != nil {
+		return nil, errors.Join(err, meta.Close())
+	}
+	return a.wire(ctx, segtier.Options{Store: store, Metadata: meta})
+}
+
+// openMeta opens the metadata that is there, read-only.
+func (a *app) openMeta() (*embedded.Store, error) {
+	where, err := a.metaLocation()
+	if err != nil {
+		return nil, err
+	}
+	if err := present(where, "metadata", "--meta or SEGTIER_META"); err != nil {
+		return nil, err
+	}
+	return embedded.Open(where.path, embedded.Options{ReadOnly: true, Logger: a.logger()})
+}
+
+// openWriter opens store and metadata and creates what is not there.
+func (a *app) openWriter(ctx context.Context, o segtier.Options) (*opened, error) {
+	metaAt, err := a.metaLocation()
+	if err != nil {
+		return nil, err
+	}
+	storeAt, err := a.storeLocation()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(metaAt.path), 0o777); err != nil {
+		return nil, fmt.Errorf("metadata file %s: %w", metaAt, err)
+	}
+	meta, err := embedded.Open(metaAt.path, embedded.Options{Logger: a.logger()})
+	if err != nil {
+		return nil, err
+	}
+	store, err := dir.Open(storeAt.path, dir.Options{Create: true})
+	if err != nil {
+		return nil, errors.Join(err, meta.Close())
+	}
+	o.Store, o.Metadata = store, meta
+	return a.wire(ctx, o)
+}
+
+func (a *app) wire(ctx context.Context, o segtier.Options) (*opened, error) {
+	o.Logger = a.logger()
+	tier, err := segtier.Open(ctx, o)
+	res := &opened{Tier: tier, meta: o.Metadata, store: o.Store}
+	if err != nil {
+		return nil, errors.Join(err, res.Close())
+	}
+	return res, nil
+}
+
+// present says what to do when there is nothing to read.
+func present(l location, what, by string) error {
+	_, err := os.Stat(l.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no %s at %s: name it with %s, or make one with 'segtier copy DIR'", what, l, by)
+	}
+	return err
+}
+
+// partition returns the partition that the user means.
+func (o *opened) partition(arg partitionArg) (segment.Partition, error) {
+	known, err := o.Partitions()
+	if err != nil {
+		return segment.Partition{}, err
+	}
+	return resolve(known, arg)
+}

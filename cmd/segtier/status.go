@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/metadata"
+	"github.com/segtier/segtier/objstore"
+)
+
+// The exit statuses; the package comment lists them for users.
+const (
+	statusDone      = 0
+	statusFailed    = 1
+	statusUsage     = 2
+	statusDamage    = 3
+	statusNotInTier = 4
+)
+
+// statusError is an error that knows the exit status.
+type statusError struct {
+	status int
+	err    error
+}
+
+func (e *statusError) Error() string { return e.err.Error() }
+func (e *statusError) Unwrap() error { return e.err }
+
+// errTold ends a command whose messages were written already.
+var errTold = errors.New("told")
+
+func usagef(format string, args ...any) error {
+	return &statusError{statusUsage, fmt.Errorf(format, args...)}
+}
+
+func notInTierf(format string, args ...any) error {
+	return &statusError{statusNotInTier, fmt.Errorf(format, args...)}
+}
+
+// statusOf maps an error to the exit status.
+func (a *app) statusOf(err error) int {
+	var s *statusError
+	switch {
+	case errors.As(err, &s):
+		return s.status
+	case !a.accepted:
+		return statusUsage
+	case errors.Is(err, fetch.ErrEndOfTier), errors.Is(err, fetch.ErrOutOfRange), errors.Is(err, fetch.ErrSkipped):
+		return statusNotInTier
+	}
+	return statusFailed
+}
+
+// nextStep says what to do about an error that does not say so itself.
+func nextStep(err error) string {
+	var below *fetch.OutOfRangeError
+	switch {
+	case errors.As(err, &below):
+		return fmt.Sprintf("the tier begins at offset %d; 'earliest' stands for it", below.LogStart)
+	case errors.Is(err, metadata.ErrFenced):
+		return "copy from the broker that leads the partition now; its leader epoch is greater"
+	case errors.Is(err, metadata.ErrCorrupt):
+		return "restore the metadata file from a backup; the objects in the store are untouched"
+	case errors.Is(err, objstore.ErrFull):
+		return "make room in the store, then run the same command again; nothing was lost"
+	case errors.Is(err, objstore.ErrReadOnly):
+		return "check the permissions of the store, or name another one with --store"
+	case errors.Is(err, fetch.ErrCorruption):
+		return "run 'segtier verify' to find all damage; the rest of the tier stays readable"
+	case errors.Is(err, fetch.ErrUnavailable), errors.Is(err, metadata.ErrUnavailable), errors.Is(err, objstore.ErrThrottled):
+		return "try again later"
+	}
+	return ""
+}
