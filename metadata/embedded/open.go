@@ -38,12 +38,16 @@ type Options struct {
 // long enough for one that is closing it.
 const lockTimeout = 500 * time.Millisecond
 
-var (
-	fileBucket       = []byte("segtier")
-	partitionsBucket = []byte("partitions")
-	segmentsBucket   = []byte("segments")
-	formatKey        = []byte("format")
-	idKey            = []byte("id")
+// minFileSize is the size of bbolt's two headers with the smallest pages in use.
+const minFileSize = 2 * 4096
+
+// The names of the buckets and of what is in the first one. See doc.go.
+const (
+	fileBucket       = "segtier"
+	partitionsBucket = "partitions"
+	segmentsBucket   = "segments"
+	formatKey        = "format"
+	idKey            = "id"
 )
 
 // Open opens the file at path, and creates it if it is not there and o is not
@@ -95,9 +99,9 @@ func prepare(path string, o Options) error {
 		return err
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("is not a regular file: %w", metadata.ErrCorrupt)
-	case info.Size() == 0:
-		// bbolt would take it for a new one, and everything for lost.
-		return fmt.Errorf("is empty: restore it, or remove it to begin anew: %w", metadata.ErrCorrupt)
+	case info.Size() < minFileSize:
+		// An empty one bbolt would take for new, and everything would be lost.
+		return fmt.Errorf("has only %d bytes: restore it, or remove it to begin anew: %w", info.Size(), metadata.ErrCorrupt)
 	}
 	if o.ReadOnly {
 		return nil
@@ -123,20 +127,20 @@ func create(path string) error {
 		return err
 	}
 	err = db.Update(func(tx *bolt.Tx) error {
-		file, err := tx.CreateBucket(fileBucket)
+		file, err := tx.CreateBucket([]byte(fileBucket))
 		if err != nil {
 			return err
 		}
-		if err := file.Put(formatKey, binary.BigEndian.AppendUint32(nil, formatVersion)); err != nil {
+		if err := file.Put([]byte(formatKey), binary.BigEndian.AppendUint32(nil, formatVersion)); err != nil {
 			return err
 		}
-		if err := file.Put(idKey, []byte(segment.NewUUID().String())); err != nil {
+		if err := file.Put([]byte(idKey), []byte(segment.NewUUID().String())); err != nil {
 			return err
 		}
-		if _, err := tx.CreateBucket(partitionsBucket); err != nil {
+		if _, err := tx.CreateBucket([]byte(partitionsBucket)); err != nil {
 			return err
 		}
-		_, err = tx.CreateBucket(segmentsBucket)
+		_, err = tx.CreateBucket([]byte(segmentsBucket))
 		return err
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
@@ -184,7 +188,7 @@ func (s *Store) openDB(o Options) error {
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
 		return fmt.Errorf("%w: not a metadata file, or its beginning is destroyed (%v)", metadata.ErrCorrupt, err)
 	case errors.Is(err, metadata.ErrCorrupt):
-		_ = s.file.Close() // gives the lock back; what bbolt has mapped stays so
+		_ = s.abandon()
 	}
 	return err
 }
@@ -214,7 +218,7 @@ func (s *Store) load() error {
 		if err := s.loadFile(tx); err != nil {
 			return err
 		}
-		partitions, segments := tx.Bucket(partitionsBucket), tx.Bucket(segmentsBucket)
+		partitions, segments := tx.Bucket([]byte(partitionsBucket)), tx.Bucket([]byte(segmentsBucket))
 		if partitions == nil || segments == nil {
 			return corrupt("buckets are missing")
 		}
@@ -250,18 +254,18 @@ func (s *Store) load() error {
 
 // loadFile checks the format and sets the ID.
 func (s *Store) loadFile(tx *bolt.Tx) error {
-	file := tx.Bucket(fileBucket)
+	file := tx.Bucket([]byte(fileBucket))
 	if file == nil {
 		return corrupt("a bbolt file of another program")
 	}
-	format := file.Get(formatKey)
+	format := file.Get([]byte(formatKey))
 	if len(format) != 4 {
 		return corrupt("format version of %d bytes", len(format))
 	}
 	if v := binary.BigEndian.Uint32(format); v != formatVersion {
 		return fmt.Errorf("has format version %d, this program knows %d: open it with the release that wrote it, or a newer one", v, formatVersion)
 	}
-	id, err := segment.ParseUUID(string(file.Get(idKey)))
+	id, err := segment.ParseUUID(string(file.Get([]byte(idKey))))
 	if err != nil {
 		return corrupt("store id: %v", err)
 	}

@@ -131,7 +131,7 @@ func (s *Store) write(ev metadata.Event) (*metadata.Segment, error) {
 
 // apply compares the event with what is in the file and writes what it changes.
 func apply(tx *bolt.Tx, ev metadata.Event) (next *metadata.Segment, dirty bool, err error) {
-	partitions, segments := tx.Bucket(partitionsBucket), tx.Bucket(segmentsBucket)
+	partitions, segments := tx.Bucket([]byte(partitionsBucket)), tx.Bucket([]byte(segmentsBucket))
 	p, w := ev.Partition(), ev.Writer()
 	pk := keyOf(p)
 	sk := segmentKey(pk, ev.Segment().ID)
@@ -332,9 +332,15 @@ func (s *Store) Close() error {
 
 func (s *Store) closeDB() error {
 	if s.panicked {
-		// bbolt may still hold its own locks and would wait for itself. The
-		// file's lock goes with the file, the mapping with the process.
-		return s.file.Close()
+		return s.abandon()
 	}
 	return s.db.Close()
+}
+
+// abandon closes the file under bbolt's feet after it has panicked: it may still
+// hold locks of its own and would wait for itself. What it has mapped stays so
+// until the process ends.
+func (s *Store) abandon() error {
+	unlock(s.file)
+	return s.file.Close()
 }

@@ -1,0 +1,137 @@
+package embedded
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/segtier/segtier/metadata"
+	"github.com/segtier/segtier/segment"
+)
+
+// childEnv tells a copy of the test program to be the child of TestKill9.
+const childEnv = "SEGTIER_EMBEDDED_CHILD"
+
+// child publishes events until it is killed, and prints each after it was
+// acknowledged: "ID STATE".
+func child(path string) int {
+	s, err := Open(path, Options{})
+	if err != nil {
+		fmt.Println("open:", err)
+		return 1
+	}
+	ctx := context.Background()
+	for i := int64(0); ; i++ {
+		seg := &metadata.Segment{
+			Partition: testPartition(), ID: segment.NewUUID(),
+			StartOffset: 10 * i, EndOffset: 10*i + 9, SizeBytes: 1,
+			Epochs: segment.Lineage{{Epoch: 0, Start: 10 * i}},
+			Custom: make([]byte, metadata.MaxCustomSize),
+		}
+		started, err := metadata.Started(seg, testWriter(), i)
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		// FINISHED needs an upload; what matters here are two events of a segment.
+		deleting, err := metadata.DeleteStarted(started.Segment(), testWriter(), i)
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		for _, ev := range []metadata.Event{started, deleting} {
+			if err := s.Publish(ctx, ev); err != nil {
+				fmt.Println("publish:", err)
+				return 1
+			}
+			fmt.Println(seg.ID, ev.To())
+		}
+	}
+}
+
+// TestKill9 kills a process that publishes, again and again on the same file.
+// All that it has acknowledged must be there afterwards, and at most the one
+// event that it had not acknowledged yet.
+func TestKill9(t *testing.T) {
+	rounds := 4
+	if os.Getenv("SEGTIER_SOAK") != "" {
+		rounds = 1000
+	}
+	path := filepath.Join(t.TempDir(), "m.db")
+	acked := map[segment.UUID]metadata.State{}
+	for round := range rounds {
+		last := killed(t, path, 1+round*7%23, acked)
+		s, err := Open(path, Options{})
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		view, err := s.View(testPartition())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, want := range acked {
+			got, ok := view.Get(id)
+			if !ok || got.State != want && !(id == last && got.State == metadata.DeleteSegmentStarted) {
+				t.Fatalf("round %d: segment %s was acknowledged in %s, is in %v", round, id, want, got)
+			}
+			acked[id] = got.State
+		}
+		surplus := 0
+		for s := range view.All() {
+			if _, ok := acked[s.ID]; !ok {
+				acked[s.ID] = s.State
+				surplus++
+			}
+		}
+		if surplus > 1 {
+			t.Errorf("round %d: %d segments that were not acknowledged", round, surplus)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(acked) < rounds {
+		t.Errorf("only %d segments in %d rounds", len(acked), rounds)
+	}
+}
+
+// killed runs a child and kills it after it has printed some lines. It adds what
+// was acknowledged, and returns the last segment.
+func killed(t *testing.T, path string, lines int, acked map[segment.UUID]metadata.State) (last segment.UUID) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+path)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	scan := bufio.NewScanner(out)
+	for n := 0; scan.Scan(); n++ { // on to the end: what is in the pipe was acknowledged
+		id, state, _ := strings.Cut(scan.Text(), " ")
+		last, err = segment.ParseUUID(id)
+		if err != nil {
+			t.Errorf("child: %s", scan.Text())
+			break
+		}
+		acked[last] = metadata.CopySegmentStarted
+		if state == metadata.DeleteSegmentStarted.String() {
+			acked[last] = metadata.DeleteSegmentStarted
+		}
+		if n == lines {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	_ = cmd.Wait() // killed
+	return last
+}
