@@ -206,6 +206,9 @@ func TestNewestHistory(t *testing.T) {
 		{"an epoch begins where the earliest segment says", []*Segment{
 			seg(1, CopySegmentFinished, 50, 99, 3, 50), seg(2, CopySegmentFinished, 0, 49, 2, 0, 3, 40),
 		}, lineageOf(2, 0, 3, 40)},
+		{"an epoch without offsets is left out", []*Segment{
+			seg(1, CopySegmentStarted, 10, 19, 0, 10), seg(2, CopySegmentFinished, 10, 19, 1, 10),
+		}, lineageOf(1, 10)},
 		{"a later epoch that begins earlier removes those between", []*Segment{
 			seg(1, CopySegmentFinished, 0, 99, 0, 0, 1, 50, 2, 60), seg(2, CopySegmentFinished, 40, 99, 5, 40),
 		}, lineageOf(0, 0, 5, 40)},
