@@ -213,5 +213,8 @@ func TestHeaderEqual(t *testing.T) {
 		if h.Equal(o) || o.Equal(h) {
 			t.Errorf("equal with another %s", name)
 		}
+		if writer := name == "time" || name == "broker"; h.Describes(o) != writer {
+			t.Errorf("describes one with another %s: %t", name, !writer)
+		}
 	}
 }

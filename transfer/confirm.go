@@ -22,9 +22,10 @@ type ConfirmOptions struct {
 }
 
 // Confirm reads the whole object of a segment and proves that it is what its
-// records say: h, the segment's record, describes the segment of the header in the object, loc is
-// its location, every chunk and every section has its sum, and every batch its
-// CRC and its place. Memory is bounded by 8 MiB (or one chunk) and the tail.
+// record says: h, the record, describes the same segment as the header in the
+// object ([object.Header.Describes]), loc is its location, every chunk and every
+// section has its sum, and every batch its CRC and its place. Memory is bounded
+// by 8 MiB (or one chunk) and the tail.
 //
 // A damaged object gives a *DamageError, the first one found (ErrDamaged).
 // Whatever else keeps it from reading, such as a store that does not answer or a

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -51,16 +52,22 @@ func drawSegment(t *rapid.T) (*testseg.Segment, ScanOptions) {
 	}
 }
 
-// someSegment is a segment with every kind of file, of some 40 KiB.
+// someSegment is a segment with every kind of file. Each caller gets the same
+// bytes: clone before changing them.
 func someSegment(t fataler) *testseg.Segment {
 	t.Helper()
+	s := *findSegment()
+	return &s
+}
+
+var findSegment = sync.OnceValue(func() *testseg.Segment {
 	for seed := uint64(1); ; seed++ {
 		s := testseg.Random(seed, testseg.Options{Segments: 2, Batches: 30}).Segments[1]
 		if len(s.Aborted) > 0 && len(s.Offset) > 0 && len(s.Log) > 30_000 && len(s.Snapshot) > 100 {
 			return s
 		}
 	}
-}
+})
 
 var layout = ScanOptions{ChunkSize: 4096, PartSize: 6000}
 

@@ -31,21 +31,15 @@ func damage(key string, off, n int64, what string, err error) error {
 	return d
 }
 
-// checkInfo compares what the store says of the object with its location.
-func checkInfo(key string, info objstore.Info, loc object.Location) error {
-	if info.Size != loc.ObjectSize {
-		return &DamageError{
-			Reason: WrongSize, Key: key, What: "object",
-			Err: fmt.Errorf("it has %d bytes, recorded are %d", info.Size, loc.ObjectSize),
-		}
+// checkSize compares what the store says of the object with its location.
+func checkSize(key string, info objstore.Info, loc object.Location) error {
+	if info.Size == loc.ObjectSize {
+		return nil
 	}
-	if info.HasCRC32C && info.CRC32C != loc.ObjectCRC32C {
-		return &DamageError{
-			Reason: Corrupt, Key: key, What: "object",
-			Err: fmt.Errorf("the store says CRC32C %08x, recorded is %08x", info.CRC32C, loc.ObjectCRC32C),
-		}
+	return &DamageError{
+		Reason: WrongSize, Key: key, What: "object",
+		Err: fmt.Errorf("it has %d bytes, recorded are %d", info.Size, loc.ObjectSize),
 	}
-	return nil
 }
 
 // readTail reads and parses the tail of an object.
@@ -139,7 +133,7 @@ func (r *fullRead) open() error {
 	if err != nil {
 		return r.judge(damage(r.key, 0, 0, "object", err))
 	}
-	if err := checkInfo(r.key, info, r.loc); err != nil {
+	if err := checkSize(r.key, info, r.loc); err != nil {
 		return r.judge(err)
 	}
 	r.identity = info.Identity

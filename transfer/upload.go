@@ -152,8 +152,14 @@ func readBack(ctx context.Context, ep *endpoint.Endpoint, key string, ev objstor
 	if err != nil {
 		return damage(key, 0, 0, "object", err)
 	}
-	if err := checkInfo(key, info, loc); err != nil {
+	if err := checkSize(key, info, loc); err != nil {
 		return err
+	}
+	if info.HasCRC32C && info.CRC32C != loc.ObjectCRC32C {
+		return &DamageError{
+			Reason: Corrupt, Key: key, What: "object",
+			Err: fmt.Errorf("the store says CRC32C %08x, sent were %08x", info.CRC32C, loc.ObjectCRC32C),
+		}
 	}
 	if ev.Identity != "" && info.Identity != "" && ev.Identity != info.Identity {
 		return &DamageError{Reason: Mismatch, Key: key, What: "identity", Err: fmt.Errorf("uploaded as %q, found as %q", ev.Identity, info.Identity)}
