@@ -39,9 +39,10 @@ func ParseUUID(s string) (UUID, error) {
 	if len(s) != 22 {
 		return u, fmt.Errorf("id %q: not 22 characters of base64 as Kafka prints ids", clip(s))
 	}
-	// Strict: without it 22 characters have four spellings for one id.
+	// Strict: without it 22 characters have four spellings for one id. Line ends
+	// are skipped even so, and then bytes are missing.
 	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil {
+	if err != nil || len(b) != len(u) {
 		return u, fmt.Errorf("id %q: not URL-safe base64 as Kafka prints ids", s)
 	}
 	copy(u[:], b)
