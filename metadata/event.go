@@ -24,7 +24,7 @@ type Receipt = mint.Receipt
 // is immutable. Made by [Started], [Finished], [DeleteStarted],
 // [DeleteFinished], and [Recorded] for what a store already holds.
 type Event struct {
-	seg      *Segment // the segment as it is after the event
+	seg      *Segment // the segment as it is after the event; nobody else has it
 	from     State    // the state the event was decided on
 	writer   Writer
 	recorded bool // a replay: not publishable, and not decided on anything
@@ -104,9 +104,14 @@ func newEvent(seg *Segment, to State, w Writer, at int64, custom []byte) (Event,
 	return Event{seg: s, writer: w}, nil
 }
 
-// Segment returns the segment as it is after the event. It is shared and must
-// not be modified; nil for the zero Event.
-func (e Event) Segment() *Segment { return e.seg }
+// Segment returns a copy of the segment as it is after the event; nil for the
+// zero Event. A copy, because an Event that others can write to proves nothing.
+func (e Event) Segment() *Segment {
+	if e.seg == nil {
+		return nil
+	}
+	return e.seg.Clone()
+}
 
 // From returns the state the event was decided on; of a replay, the one it
 // leads to.

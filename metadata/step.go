@@ -7,8 +7,8 @@ import (
 
 // Step applies ev to the current state of its segment, cur (nil: there is no
 // record of it), and returns the segment as it is afterwards. It is pure: it
-// changes neither argument, and what it returns is shared and must not be
-// modified.
+// changes neither argument, and what it returns shares no memory with them,
+// unless it is cur itself.
 //
 // An event whose effect is there already changes nothing: Step returns cur
 // itself, so that every writer may repeat what it has published, whatever
@@ -47,33 +47,22 @@ func Step(cur *Segment, ev Event) (*Segment, error) {
 	if !have.CanBecome(next.State) || !ev.recorded && ev.from != have {
 		return nil, refuse("")
 	}
+	next = next.Clone()
 	if cur == nil {
 		return next, nil
 	}
-	return merge(cur, next, ev, refuse)
-}
-
-// merge returns next with what it takes over from cur.
-func merge(cur, next *Segment, ev Event, refuse func(string) error) (*Segment, error) {
-	custom := next.Custom
+	next.LeaderEpoch = max(cur.LeaderEpoch, next.LeaderEpoch)
 	if next.State == DeleteSegmentStarted || next.State == DeleteSegmentFinished {
 		// A deletion needs the location. Kafka loses it when a writer does not
 		// repeat it; here it stays.
 		switch {
-		case len(custom) == 0:
-			custom = cur.Custom
-		case !ev.recorded && !bytes.Equal(custom, cur.Custom):
+		case len(next.Custom) == 0:
+			next.Custom = slices.Clone(cur.Custom)
+		case !ev.recorded && !bytes.Equal(next.Custom, cur.Custom):
 			return nil, refuse("other custom metadata")
 		}
 	}
-	epoch := max(cur.LeaderEpoch, next.LeaderEpoch)
-	if epoch == next.LeaderEpoch && bytes.Equal(custom, next.Custom) {
-		return next, nil
-	}
-	merged := *next
-	merged.LeaderEpoch = epoch
-	merged.Custom = custom
-	return &merged, nil
+	return next, nil
 }
 
 // changed names the first field in which b differs from a although no event may
