@@ -33,6 +33,8 @@ Copying again is safe at any time: what is in the tier already is only reported,
 and what an interrupted copy left is finished. A segment that cannot be copied
 stops its partition, because offsets must not have holes; other partitions go on.
 
+With --json there is a line for each segment, with the fields of ls and "existed".
+
 The topic id comes from the directory's partition.metadata, or from --topic-id.
 The leader epoch to write under is the last one in leader-epoch-checkpoint.`,
 		Example: `  segtier copy /var/lib/kafka/orders-0 /var/lib/kafka/orders-1
@@ -240,6 +242,7 @@ func (c *copier) copyAll(ctx context.Context, dirs []partitionDir) error {
 	defer c.bar.clear()
 	for _, d := range dirs {
 		if len(d.bases) == 0 {
+			c.bar.clear()
 			c.a.messagef("%s: nothing to copy: its only segment, at offset %d, is the active one", nameOf(d.partition), d.active)
 		}
 		err := c.copyDir(ctx, d)
@@ -272,6 +275,7 @@ func (c *copier) copyDir(ctx context.Context, d partitionDir) error {
 func (c *copier) copySegment(ctx context.Context, d partitionDir, base int64) error {
 	src, err := d.dir.Open(base)
 	if errors.Is(err, segment.ErrEmptySegment) && base == d.active {
+		c.bar.clear()
 		c.a.messagef("%s: the active segment, at offset %d, is empty", nameOf(d.partition), base)
 		return nil
 	}
@@ -293,8 +297,14 @@ func (c *copier) copySegment(ctx context.Context, d partitionDir, base int64) er
 		c.counts.copied++
 		c.counts.bytes += seg.SizeBytes
 	}
-	return c.print(seg)
+	if err := c.print(seg); err != nil {
+		return fmt.Errorf("%w: %w", errOutput, err)
+	}
+	return nil
 }
+
+// errOutput: stdout cannot be written to.
+var errOutput = errors.New("output")
 
 // print writes the line of a segment that is readable now.
 func (c *copier) print(seg *metadata.Segment) error {
@@ -319,9 +329,9 @@ func (c *copier) fail(err error) {
 	c.a.tell(err)
 }
 
-// wholeStore reports whether an error concerns more than one partition.
+// wholeStore reports whether an error would be met by every partition.
 func wholeStore(err error) bool {
 	var owner *lifecycle.OwnerError
-	return errors.As(err, &owner) || errors.Is(err, objstore.ErrFull) || errors.Is(err, objstore.ErrReadOnly) ||
+	return errors.As(err, &owner) || errors.Is(err, errOutput) || errors.Is(err, objstore.ErrFull) || errors.Is(err, objstore.ErrReadOnly) ||
 		errors.Is(err, metadata.ErrUnavailable) || errors.Is(err, metadata.ErrClosed) || errors.Is(err, metadata.ErrCorrupt)
 }

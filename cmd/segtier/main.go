@@ -25,9 +25,20 @@
 //
 // # Output
 //
-// Data goes to stdout and messages go to stderr. With --json, stdout is JSON
-// lines with Kafka's names in camelCase; times are in milliseconds. Progress is
-// shown only if stderr is a terminal.
+// Data goes to stdout and messages go to stderr. Progress is shown only if stderr
+// is a terminal. With --json, stdout is JSON lines with Kafka's names in
+// camelCase; times are in milliseconds, and -1 is none:
+//
+//	ls       topic topicId partition segmentId startOffset endOffset maxTimestamp
+//	         state sizeBytes leaderEpochs: [{leaderEpoch offset}]
+//	copy     the same, and existed: it was in the tier before
+//	fetch    offset timestamp leaderEpoch key value headers: [{key value}], and if
+//	         the batch has them producerId producerEpoch isTransactional controlType
+//	offset   offset timestamp leaderEpoch
+//	explain  the fields of ls, and object, chunk, batch and gets
+//	verify   a line for each damage: reason topic topicId partition segmentId
+//	         startOffset endOffset object position sizeBytes message
+//	version  version revision goVersion
 //
 // Keys and values of records are bytes. In a table, text is shown as it is and
 // cut when long; what is not printable text, or could be taken for something

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -351,3 +352,25 @@ func TestLs(t *testing.T) {
 		t.Errorf("%d segments, want %d", len(segs), n)
 	}
 }
+
+// What cannot be written is a failure, told once.
+func TestBrokenOutput(t *testing.T) {
+	b := copied(t, source(sensors), source(payments))
+	for _, args := range []string{
+		"copy " + source(sensors) + " " + source(payments), "copy --json " + source(sensors), "ls", "ls --json",
+		"fetch sensor-readings.v2_raw/0 0", "fetch sensor-readings.v2_raw/0 0 --format raw", "fetch sensor-readings.v2_raw/0 0 --json",
+		"offset sensor-readings.v2_raw/0 0", "offset sensor-readings.v2_raw/0 0 --json", "explain sensor-readings.v2_raw/0 0",
+		"explain sensor-readings.v2_raw/0 0 --json", "version", "version --json", "completion bash", "demo",
+	} {
+		var msg bytes.Buffer
+		status := run(t.Context(), strings.Fields(args), brokenWriter{}, &msg, b.getenv)
+		if status != statusFailed {
+			t.Errorf("%s: status %d", args, status)
+		}
+		outcome{status, "", msg.String()}.oneError(t, "pipe is broken")
+	}
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("pipe is broken") }

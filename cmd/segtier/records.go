@@ -51,6 +51,7 @@ func (s *rawSink) flush() error { return nil }
 type recordSink struct {
 	from      int64
 	committed bool
+	warned    bool // that transactions are incomplete
 	record    func(segment.Header, segment.Record) error
 	done      func() error
 	decoder   segment.Decoder
@@ -63,7 +64,8 @@ func (s *recordSink) write(a *app, res *fetch.Result) error {
 	if s.committed {
 		aborted, complete, upTo := res.AbortedTransactions()
 		filter.aborted = aborted
-		if !complete {
+		if !complete && !s.warned {
+			s.warned = true
 			a.messagef("transactions that end beyond offset %d are not in the tier: records of theirs are shown, but may be aborted", upTo)
 		}
 	}
@@ -75,7 +77,7 @@ func (s *recordSink) write(a *app, res *fetch.Result) error {
 			return fmt.Errorf("batch at offset %d: %w", h.BaseOffset, err)
 		}
 	}
-	return nil
+	return s.done() // not to hold more than one result back
 }
 
 func (s *recordSink) batch(h segment.Header, raw []byte) error {

@@ -89,7 +89,7 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	if errors.Is(err, errTold) {
 		return status
 	}
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
 		a.messagef("segtier: interrupted; the same command may be run again")
 		return status
 	}
