@@ -179,9 +179,9 @@ const (
 	maxShownColumns = 112
 )
 
-// show shows the first lines of an output. Long lines are wrapped, or cut where
-// the beginning tells enough.
-func (d *demo) show(output []byte, wrap bool) {
+// show shows the first lines of an output. Of a wide table the beginning tells
+// enough; a message is shown whole.
+func (d *demo) show(output []byte, whole bool) {
 	text := strings.TrimRight(string(output), "\n")
 	if text == "" {
 		return
@@ -192,15 +192,11 @@ func (d *demo) show(output []byte, wrap bool) {
 			d.sayf("   | … %d more lines", len(lines)-i)
 			return
 		}
-		rest := []rune(strings.TrimRight(line, " "))
-		for wrap && len(rest) > maxShownColumns {
-			d.sayf("   | %s", string(rest[:maxShownColumns]))
-			rest = append([]rune("    "), rest[maxShownColumns:]...)
+		line = strings.TrimRight(line, " ")
+		if runes := []rune(line); len(runes) > maxShownColumns && !whole {
+			line = string(runes[:maxShownColumns-1]) + "…"
 		}
-		if len(rest) > maxShownColumns {
-			rest = append(rest[:maxShownColumns-1], '…')
-		}
-		d.sayf("   | %s", string(rest))
+		d.sayf("   | %s", line)
 	}
 }
 

@@ -66,8 +66,6 @@ func nextStep(err error) string {
 		return "make room in the store, then run the same command again; nothing was lost"
 	case errors.Is(err, objstore.ErrReadOnly):
 		return "check the permissions of the store, or name another one with --store"
-	case errors.Is(err, fetch.ErrCorruption):
-		return "run 'segtier verify' to find all damage; the rest of the tier stays readable"
 	case errors.Is(err, fetch.ErrUnavailable), errors.Is(err, metadata.ErrUnavailable), errors.Is(err, objstore.ErrThrottled):
 		return "try again later"
 	}

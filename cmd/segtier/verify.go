@@ -9,7 +9,9 @@ import (
 
 	"github.com/segtier/segtier/audit"
 	"github.com/segtier/segtier/metadata"
+	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/segment"
+	"github.com/segtier/segtier/transfer"
 )
 
 func (a *app) verifyCommand() *cobra.Command {
@@ -120,13 +122,28 @@ func (a *app) printFinding(f audit.Finding) error {
 			Object:      f.Key,
 			Position:    f.Off,
 			SizeBytes:   f.Len,
-			Message:     f.Err.Error(),
+			Message:     evidence(f.Err),
 		})
 	}
 	where := "whole object"
 	if f.Len > 0 {
 		where = "bytes " + rangeText(f.Off, f.Len)
 	}
-	_, err := fmt.Fprintf(a.stdout, "%s  %s  %s: %v\n", f.Reason, f.Key, where, f.Err)
+	_, err := fmt.Fprintf(a.stdout, "%s  %s  %s: %s\n", f.Reason, f.Key, where, evidence(f.Err))
 	return err
+}
+
+// evidence is the error of a finding without the object and the range, which the
+// finding has already.
+func evidence(err error) string {
+	what := ""
+	var damage *transfer.DamageError
+	if errors.As(err, &damage) && damage.Err != nil {
+		what, err = damage.What+": ", damage.Err
+	}
+	var store *objstore.Error
+	if errors.As(err, &store) {
+		err = store.Err
+	}
+	return what + err.Error()
 }
