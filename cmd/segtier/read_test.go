@@ -318,8 +318,8 @@ func TestGolden(t *testing.T) {
 		"ls.jsonl":            "ls --json sensor-readings.v2_raw/0",
 		"fetch.txt":           "fetch orders.eu-west_1/0 40 --max-bytes 4KiB",
 		"fetch.jsonl":         "fetch orders.eu-west_1/0 40 --max-bytes 4KiB --json",
-		"fetch-txn.txt":       "fetch payments.tx_commit-abort/0 30 --max-bytes 3KiB",
-		"fetch-committed.txt": "fetch payments.tx_commit-abort/0 30 --max-bytes 3KiB --isolation read_committed",
+		"fetch-txn.txt":       "fetch payments.tx_commit-abort/0 50 --max-bytes 8KiB",
+		"fetch-committed.txt": "fetch payments.tx_commit-abort/0 50 --max-bytes 8KiB --isolation read_committed",
 		"explain.txt":         "explain orders.eu-west_1/0 100",
 		"explain.jsonl":       "explain orders.eu-west_1/0 100 --json",
 	} {
