@@ -1,6 +1,7 @@
 package metadata_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,21 +19,29 @@ func TestProgramsOutsideCannotPublishFinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("testdata/outside")); err != nil {
-		t.Fatal(err)
+	write := func(name string, content []byte) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, content, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, program := range []string{"literal", "receipt", "minting", "refused"} {
+		// Under another name, so that tools do not take them for ours.
+		content, err := os.ReadFile(filepath.Join("testdata", "outside", program+".go.txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(filepath.Join(program, "main.go"), content)
 	}
 	const module = "github.com/segtier/segtier"
 	mod := fmt.Sprintf("module outside\n\ngo 1.26.0\n\nrequire %s v0.0.0\n\nreplace %s => %s\n", module, module, root)
-	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write("go.mod", []byte(mod))
 	sum, err := os.ReadFile(filepath.Join(root, "go.sum"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "go.sum"), sum, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write("go.sum", sum)
 	run := func(args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), "go", args...)
 		cmd.Dir = dir
