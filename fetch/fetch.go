@@ -38,32 +38,47 @@ func (r *Reader) Fetch(ctx context.Context, req Request, res *Result) error {
 // the tier ends.
 func (rd *reading) fill(ctx context.Context, req Request, res *Result) error {
 	offset, left := req.Offset, max(int64(req.MaxBytes), 1)
+	at, err := rd.locate(offset)
+	if err != nil {
+		return err
+	}
 	for {
-		at, err := rd.locate(offset)
-		if err == nil {
-			var n int64
-			n, offset, err = rd.take(ctx, at, offset, left, res)
-			left -= n
-		}
+		n, next, err := rd.take(ctx, at, offset, left, res)
+		left -= n
 		switch {
-		case err != nil && res.size == 0:
-			return err
-		case err != nil, offset < at.upper, left < segment.MinHeaderSize:
-			return nil // whole; or the error is for the next fetch
+		case res.size == 0 && err != nil:
+			return rd.blame(ctx, at.seg, offset, err)
+		case res.size == 0:
+			// The offset fell into the gap at the end of a segment.
+			if at, err = rd.locate(next); err != nil {
+				return err
+			}
+		case err != nil:
+			rd.r.stats.cut.Add(1) // the next fetch meets it
+			return nil
+		case next < at.upper || left < segment.MinHeaderSize:
+			return nil // full
+		default:
+			seg, ok := rd.view.Lookup(rd.lineage, next)
+			if !ok {
+				return nil
+			}
+			at = rd.at(seg, next)
 		}
+		offset = next
 	}
 }
 
 // take appends batches of one segment to res: those from the first with
 // LastOffset ≥ offset, up to limit bytes, but at least one if res is empty. It
 // returns their bytes and where to go on: in this segment if that is below
-// at.upper, else behind it.
+// at.upper, else behind it. An error is as it came from below; see blame.
 func (rd *reading) take(ctx context.Context, at place, offset, limit int64, res *Result) (n, next int64, err error) {
 	r, p := rd.r, &res.pins
 	alone := res.size == 0
 	t, err := r.tail(ctx, at.seg)
 	if err != nil {
-		return 0, offset, rd.blame(ctx, at.seg, offset, err)
+		return 0, offset, err
 	}
 	p.open(t)
 	defer p.release()
@@ -71,7 +86,7 @@ func (rd *reading) take(ctx context.Context, at place, offset, limit int64, res 
 	pos, h, found, err := r.find(ctx, p, offset, limit, alone)
 	switch {
 	case err != nil:
-		return 0, offset, rd.blame(ctx, at.seg, offset, err)
+		return 0, offset, err
 	case !found || h.LastOffset >= at.upper:
 		return 0, at.upper, nil // nothing more here, or of another lineage
 	case int64(h.Size) > limit && !alone:
@@ -81,7 +96,7 @@ func (rd *reading) take(ctx context.Context, at place, offset, limit int64, res 
 	want := min(max(end, pos+limit), t.Table.LogSize())
 	p.restart(t.chunk(pos))
 	if err := r.need(ctx, p, t.chunk(end-1), t.chunk(want-1), alone); err != nil {
-		return 0, offset, rd.blame(ctx, at.seg, offset, err)
+		return 0, offset, err
 	}
 	// From here on there is something to return.
 	for p.ready < len(p.leases) && r.await(ctx, p) == nil {
@@ -142,7 +157,7 @@ func (p *pins) fit(pos int64, h segment.Header, limit, upper int64) (end int64, 
 	// fit too.
 	for c := p.t.chunk(limit - 1); c >= p.first; c-- {
 		from := p.t.Table.Chunks[c].FirstBatch
-		if from < 0 {
+		if from < 0 || from >= limit {
 			continue
 		}
 		if from <= end {
