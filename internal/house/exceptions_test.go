@@ -9,12 +9,6 @@ var packageVariables = map[string]string{
 	"checksum.castagnoli": "the table that hash/crc32 makes for its fast path; a hash without it is ten times slower",
 	"checksum.powers":     "32 constants that are computed from the polynomial instead of typed in",
 
-	"metadata/embedded.fileBucket":       "a name in the file; bbolt takes names as []byte",
-	"metadata/embedded.partitionsBucket": "a name in the file; bbolt takes names as []byte",
-	"metadata/embedded.segmentsBucket":   "a name in the file; bbolt takes names as []byte",
-	"metadata/embedded.formatKey":        "a name in the file; bbolt takes names as []byte",
-	"metadata/embedded.idKey":            "a name in the file; bbolt takes names as []byte",
-
 	"internal/testseg.DefaultPartition": "a struct, which cannot be a constant; only tests see it",
 }
 
