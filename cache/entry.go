@@ -37,7 +37,7 @@ type entry struct {
 	// cache's for the residency. It never rises from zero.
 	refs atomic.Int32
 
-	buf     []byte        // size bytes; allocated by the run, constant after done
+	buf     []byte        // size bytes; allocated by the run, constant from done until freed
 	done    chan struct{} // closed when buf is complete or err is set
 	err     error         // constant after done
 	settled atomic.Bool   // Done or Fail was called
@@ -48,6 +48,7 @@ type entry struct {
 	// Guarded by ledger.mu.
 	region     region
 	dropped    bool // while filling: must not become resident
+	filled     bool // Done was called: nobody writes to buf any more
 	prev, next *entry
 }
 
@@ -166,7 +167,9 @@ func (f Fill) Done() {
 }
 
 // Fail gives the chunk up. Everybody who waits gets err, as it is; the next
-// Acquire leads anew.
+// Acquire leads anew. It may be called while a read that hangs still holds Buf:
+// nobody else will ever use that memory, and the collector takes it once the
+// read lets go; the ledger counts it as free from now on.
 func (f Fill) Fail(err error) {
 	e := f.e
 	if !e.settled.CompareAndSwap(false, true) {

@@ -86,7 +86,9 @@ func (g *ledger) move(e *entry, to region) {
 	e.region = to
 	switch to {
 	case freed:
-		e.buf = nil // a stale header must not keep the memory
+		if e.filled {
+			e.buf = nil // a stale header in ristretto must not keep the memory
+		}
 		return
 	case window:
 		g.window.push(e)
@@ -272,6 +274,7 @@ func (c *Cache) detach(e *entry) (was region) {
 func (c *Cache) settle(e *entry, good bool) (demoted []*entry) {
 	g := &c.ledger
 	g.mu.Lock()
+	e.filled = good
 	if good && !e.dropped && !g.closed {
 		g.move(e, window) // the run's reference is now the cache's
 		for g.bytes[window] > g.windowMax {

@@ -16,15 +16,23 @@ import (
 func drawTier(t *rapid.T) *tier {
 	log := testseg.Random(rapid.Uint64().Draw(t, "seed"), testseg.Options{
 		Start:    rapid.SampledFrom([]int64{0, 1, 100, 1 << 40}).Draw(t, "start"),
-		Segments: rapid.IntRange(1, 4).Draw(t, "segments"),
-		Batches:  rapid.IntRange(1, 20).Draw(t, "batches"),
+		Segments: rapid.IntRange(1, 3).Draw(t, "segments"),
+		Batches:  rapid.IntRange(1, 15).Draw(t, "batches"),
 	})
+	chunk := rapid.SampledFrom([]int64{300, 1000, 4096, 64 << 10, 1 << 20}).Draw(t, "chunk")
+	// Enough for the chunks of any one batch, at times hardly more.
+	least := int64(0)
+	for _, s := range log.Segments {
+		for _, b := range s.Batches {
+			least = max(least, min((b.Pos%chunk+int64(b.Header.Size)+chunk-1)/chunk*chunk, int64(len(s.Log))))
+		}
+	}
 	return newTier(t, log, tierOptions{
-		chunk:  rapid.SampledFrom([]int64{300, 1000, 4096, 64 << 10, 1 << 20}).Draw(t, "chunk"),
-		memory: rapid.SampledFrom([]int64{128 << 10, 1 << 20, 16 << 20}).Draw(t, "memory"),
+		chunk:  chunk,
+		memory: rapid.SampledFrom([]int64{least, 2 * least, 16 << 20}).Draw(t, "memory"),
 		tails:  rapid.SampledFrom([]int64{1, 8 << 10, 0}).Draw(t, "tails"),
 		run:    rapid.SampledFrom([]int64{1, 5000, 0}).Draw(t, "run"),
-		upTo:   rapid.IntRange(0, 4).Draw(t, "copied"),
+		upTo:   rapid.IntRange(0, 3).Draw(t, "copied"),
 	})
 }
 
@@ -134,14 +142,14 @@ func TestBordersByHand(t *testing.T) {
 	empty := testseg.Batch{BaseOffset: 130, LastOffset: 149, MaxTimestamp: 5}
 	log := &testseg.Log{Partition: p, Epochs: epochs, Segments: []*testseg.Segment{
 		testseg.Build(testseg.Spec{Partition: p, Epochs: epochs, Start: 10, End: 99, Batches: []testseg.Batch{
-			record(12, 1000, 0, 10), record(20, 900, 0, 50_000), record(30, 800, 0, 10),
+			record(12, 1000, 0, 10), record(20, 900, 0, 5_000), record(30, 800, 0, 10),
 		}}),
 		testseg.Build(testseg.Spec{Partition: p, Epochs: epochs, Start: 100, End: 149, Batches: []testseg.Batch{empty}}),
 		testseg.Build(testseg.Spec{Partition: p, Epochs: epochs, Start: 150, End: 199, Batches: []testseg.Batch{record(180, 1001, 0, 5)}}),
 	}}
 	for _, chunk := range []int64{1, 64, 4096, 1 << 20} {
 		x := newTier(t, log, tierOptions{chunk: chunk})
-		for _, maxBytes := range []int{1, 200, 50_200, 1 << 20} {
+		for _, maxBytes := range []int{1, 200, 5_200, 1 << 20} {
 			x.walk(maxBytes)
 			x.everyOffset(maxBytes)
 		}

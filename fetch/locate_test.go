@@ -236,3 +236,33 @@ func TestTimeStopsAtHole(t *testing.T) {
 		t.Errorf("from behind the hole: %+v, %v", got, err)
 	}
 }
+
+// A record that leads to the object of another segment, or to its own with other
+// facts, is damage and not data.
+func TestHeaderMustBeTheRecords(t *testing.T) {
+	x := newTier(t, testseg.Random(1, testseg.Options{Segments: 1}), tierOptions{})
+	defer x.close()
+	for name, change := range map[string]func(*metadata.Segment){
+		"end":     func(s *metadata.Segment) { s.EndOffset++ },
+		"size":    func(s *metadata.Segment) { s.SizeBytes++ },
+		"time":    func(s *metadata.Segment) { s.MaxTimestamp++ },
+		"epochs":  func(s *metadata.Segment) { s.Epochs[0].Epoch += 7 },
+		"aborted": func(s *metadata.Segment) { s.TxnIndexEmpty = !s.TxnIndexEmpty },
+		"foreign": func(s *metadata.Segment) { s.Custom = []byte("of another plugin") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := x.segs[0].Clone()
+			change(s)
+			r, err := fetch.New(&viewOnly{view: metadata.NewView(s.Partition, s)}, x.ep, x.cache, fetch.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			var res fetch.Result
+			err = r.Fetch(t.Context(), fetch.Request{Partition: s.Partition, Offset: s.StartOffset, MaxBytes: 1}, &res)
+			if !errors.Is(err, fetch.ErrCorruption) {
+				t.Fatalf("got %v", err)
+			}
+		})
+	}
+}
