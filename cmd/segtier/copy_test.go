@@ -131,6 +131,8 @@ type badInput struct {
 	name   string
 	damage func(t *testing.T, dir string) string // returns the directory to copy
 	says   []string
+
+	early bool // found before a store is needed, so none is made
 }
 
 func badInputs() []badInput {
@@ -166,17 +168,17 @@ func badInputs() []badInput {
 		}
 	}
 	return []badInput{
-		{"corrupt batch", edit(log, func(b []byte) []byte { b[len(b)/2] ^= 1; return b }), []string{"sensor-readings.v2_raw", "offsets 40 to", "batch", "position"}},
-		{"truncated log", edit(log, func(b []byte) []byte { return b[:len(b)-10] }), []string{"offsets 40 to", "log"}},
+		{"corrupt batch", edit(log, func(b []byte) []byte { b[len(b)/2] ^= 1; return b }), []string{"sensor-readings.v2_raw", "offsets 40 to", "batch", "position"}, false},
+		{"truncated log", edit(log, func(b []byte) []byte { return b[:len(b)-10] }), []string{"offsets 40 to", "log"}, false},
 		{"log with foreign bytes", edit(log, func(b []byte) []byte {
 			return append(b, "not a batch, but long enough to be one: 61 bytes and some more"...)
-		}), []string{"offsets 40 to", "log"}},
+		}), []string{"offsets 40 to", "log"}, false},
 		{"index disagrees with log", edit(index, func(b []byte) []byte {
 			binary.BigEndian.PutUint32(b[4:], binary.BigEndian.Uint32(b[4:])+1)
 			return b
-		}), []string{"offsets 40 to", "offset index"}},
-		{"index of no whole entries", edit(index, func(b []byte) []byte { return append(b, 1, 2, 3) }), []string{"offset index"}},
-		{"empty segment", edit(log, func([]byte) []byte { return nil }), []string{"40", "no record batch"}},
+		}), []string{"offsets 40 to", "offset index"}, false},
+		{"index of no whole entries", edit(index, func(b []byte) []byte { return append(b, 1, 2, 3) }), []string{"offset index"}, false},
+		{"empty segment", edit(log, func([]byte) []byte { return nil }), []string{"40", "no record batch"}, false},
 		{"unreadable log", func(t *testing.T, dir string) string {
 			path := filepath.Join(dir, log)
 			if err := os.Remove(path); err != nil {
@@ -186,26 +188,26 @@ func badInputs() []badInput {
 				t.Fatal(err)
 			}
 			return dir
-		}, []string{log}},
+		}, []string{log}, false},
 		{"index is a directory", func(t *testing.T, dir string) string {
 			without(index)(t, dir)
 			if err := os.Mkdir(filepath.Join(dir, index), 0o777); err != nil {
 				t.Fatal(err)
 			}
 			return dir
-		}, []string{index}},
-		{"missing index", without(index), []string{index}},
-		{"missing topic id", without("partition.metadata"), []string{"partition.metadata", "--topic-id"}},
-		{"nonsense topic id", edit("partition.metadata", func([]byte) []byte { return []byte("version: 0\ntopic_id: !!\n") }), []string{"partition.metadata", "--topic-id"}},
-		{"missing epochs", without("leader-epoch-checkpoint"), []string{"leader-epoch-checkpoint"}},
-		{"nonsense epochs", edit("leader-epoch-checkpoint", func([]byte) []byte { return []byte("0\n1\nx y\n") }), []string{"leader-epoch-checkpoint"}},
-		{"no partition directory", renamed("sensors"), []string{"sensors", "<topic>-<number>"}},
-		{"parent of partition directories", func(_ *testing.T, dir string) string { return filepath.Dir(dir) }, []string{"give those", sensors}},
-		{"no directory at all", func(_ *testing.T, dir string) string { return dir + "9" }, []string{sensors + "9"}},
-		{"a file", func(_ *testing.T, dir string) string { return filepath.Join(dir, log) }, []string{log}},
-		{"topic name ..", renamed("..-0"), []string{`".."`}},
-		{"topic name of strange characters", renamed("orders eu-0"), []string{"not allowed"}},
-		{"topic name over 249 characters", renamed(strings.Repeat("x", 250) + "-0"), []string{"249"}},
+		}, []string{index}, false},
+		{"missing index", without(index), []string{index}, false},
+		{"missing topic id", without("partition.metadata"), []string{"partition.metadata", "--topic-id"}, true},
+		{"nonsense topic id", edit("partition.metadata", func([]byte) []byte { return []byte("version: 0\ntopic_id: !!\n") }), []string{"partition.metadata", "--topic-id"}, true},
+		{"missing epochs", without("leader-epoch-checkpoint"), []string{"leader-epoch-checkpoint"}, true},
+		{"nonsense epochs", edit("leader-epoch-checkpoint", func([]byte) []byte { return []byte("0\n1\nx y\n") }), []string{"leader-epoch-checkpoint"}, true},
+		{"no partition directory", renamed("sensors"), []string{"sensors", "<topic>-<number>"}, true},
+		{"parent of partition directories", func(_ *testing.T, dir string) string { return filepath.Dir(dir) }, []string{"give those", sensors}, true},
+		{"no directory at all", func(_ *testing.T, dir string) string { return dir + "9" }, []string{sensors + "9"}, true},
+		{"a file", func(_ *testing.T, dir string) string { return filepath.Join(dir, log) }, []string{log}, true},
+		{"topic name ..", renamed("..-0"), []string{`".."`}, true},
+		{"topic name of strange characters", renamed("orders eu-0"), []string{"not allowed"}, true},
+		{"topic name over 249 characters", renamed(strings.Repeat("x", 250) + "-0"), []string{"249"}, true},
 	}
 }
 
@@ -225,15 +227,15 @@ func TestBadInput(t *testing.T) {
 			if after, err := treeOf(dir); err == nil && after != before {
 				t.Error("the source was changed")
 			}
-			if _, err := os.Stat(b.meta); err == nil {
+			if entries, err := os.ReadDir(b.dir); tt.early && (err != nil || len(entries) > 0) {
+				t.Errorf("a store was made for nothing: %v, %v", entries, err)
+			} else if !tt.early {
 				for _, s := range decode[segmentLine](t, b.done("ls", "--json")) {
 					if s.EndOffset >= 40 {
 						t.Errorf("readable: %+v", s)
 					}
 				}
 				b.done("verify")
-			} else if _, err := os.Stat(b.store); err == nil {
-				t.Error("a store was made for nothing")
 			}
 
 			// Other partitions go on, and the fault stays one fault.
