@@ -115,7 +115,8 @@ func parseHeader(b []byte) (Header, error) {
 	return h, h.check()
 }
 
-// check reports what makes h impossible.
+// check reports what makes h impossible in itself; that its size is the log's,
+// the directory says.
 func (h Header) check() error {
 	const what = "header"
 	if err := h.Partition.Validate(); err != nil {
@@ -126,8 +127,6 @@ func (h Header) check() error {
 		return corrupt(what, "no segment id")
 	case h.StartOffset < 0 || h.EndOffset < h.StartOffset:
 		return corrupt(what, "offsets %d to %d", h.StartOffset, h.EndOffset)
-	case h.SizeBytes < 1 || h.SizeBytes > maxFileSize:
-		return corrupt(what, "log of %d bytes", h.SizeBytes)
 	case len(h.Epochs) == 0:
 		return corrupt(what, "no leader epochs")
 	case h.Epochs[0].Start != h.StartOffset:

@@ -187,6 +187,7 @@ func TestParseOwnerRefuses(t *testing.T) {
 		" " + goldenOwner:                      ErrCorrupt,
 		strings.ToUpper(goldenOwner):           ErrCorrupt,
 		`{"format":2,"metadataId":"x","y":1}`:  ErrVersion,
+		`{"format":2,"y":"` + strings.Repeat("x", 5000) + `"}`:             ErrCorrupt, // nobody needs as much
 		`{"format":1,"metadataId":"` + strings.Repeat("x", 5000) + "\"}\n": ErrCorrupt,
 	} {
 		if o, err := ParseOwner([]byte(b)); !errors.Is(err, want) || o != (Owner{}) {
@@ -281,6 +282,7 @@ func FuzzTailOffset(f *testing.F) {
 	f.Add(tail, loc.ObjectSize)
 	f.Add(tail[len(tail)-TrailerSize:], loc.ObjectSize)
 	f.Add([]byte{}, int64(-1))
+	f.Add(tail[len(tail)-100:], loc.ObjectSize)
 	f.Fuzz(func(t *testing.T, b []byte, size int64) {
 		if at, err := TailOffset(b, size); err == nil && (at <= 0 || at > size-TrailerSize || size-at > MaxTailSize) {
 			t.Errorf("tail at %d of %d", at, size)

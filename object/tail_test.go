@@ -153,6 +153,32 @@ func TestTailDamage(t *testing.T) {
 	}
 }
 
+// A location and a tail that fit each other, but not the trailer.
+func TestTailShifted(t *testing.T) {
+	tail, good := golden(t)
+	for shift, b := range map[int64][]byte{1: tail[1:], -1: append([]byte{0}, tail...)} {
+		loc := good
+		loc.TailOffset += shift
+		loc.TailCRC32C = checksum.CRC32C(b)
+		got, err := ParseTail(b, loc)
+		checkRefused(t, got, err, "points to a tail at 11627")
+	}
+}
+
+// Sections that are within bounds each, and not together.
+func TestTailOffsetBounds(t *testing.T) {
+	var d directory
+	d[Log].Len = 1
+	for s := TxnIndex; s < numSections; s++ {
+		d[s] = Extent{Off: d[s-1].Off + d[s-1].Len, Len: MaxTailSize / 2}
+	}
+	d[TxnIndex].Off = 1
+	at, err := TailOffset(d.appendTrailer(nil), 1+4*MaxTailSize/2+TrailerSize)
+	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "tail of") {
+		t.Errorf("tail at %d, %v", at, err)
+	}
+}
+
 // The writer refuses what the reader would, before anything is sent.
 func TestAppendTailRefuses(t *testing.T) {
 	for name, change := range map[string]func(*TailInput){

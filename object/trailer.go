@@ -172,9 +172,6 @@ func LocationOf(tail []byte) (Location, error) {
 	// The tail offset that the trailer names is taken on trust for the size, and
 	// then everything has to add up.
 	at := int64(binary.BigEndian.Uint64(tail[len(tail)-trailerFixed:]))
-	if at < 0 || at > maxObjectSize {
-		return Location{}, corrupt("trailer", "points to a tail at %d", at)
-	}
 	d, err := parseTrailer(tail, at+int64(len(tail)))
 	if err != nil {
 		return Location{}, err

@@ -279,6 +279,12 @@ func TestConfirmChecksBatches(t *testing.T) {
 	if len(found) != 2 || found[0].Off != s.Batches[1].Pos || found[1].Off != last.Pos {
 		t.Errorf("found %v", found)
 	}
+	for _, d := range found {
+		var be *segment.BatchError
+		if !errors.As(d.Err, &be) || be.Pos != d.Off {
+			t.Errorf("damage at %d: %v", d.Off, d.Err)
+		}
+	}
 	// A table that would lead readers astray.
 	bad = again(s.Log, func(in *object.TailInput) {
 		for i := range in.Table.Chunks {

@@ -54,7 +54,11 @@ func TestRestore(t *testing.T) {
 		t.Errorf("files %q", got)
 	}
 	// A log that is there is not touched.
-	if err := Restore(t.Context(), ep, c.h, c.loc, dir); !errors.Is(err, fs.ErrExist) {
+	unasked := storetest.Inject(store, func(c storetest.Call) storetest.Fault {
+		t.Errorf("the store was asked: %v", c)
+		return storetest.Fault{}
+	})
+	if err := Restore(t.Context(), newEndpoint(t, unasked), c.h, c.loc, dir); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("again: %v", err)
 	}
 }

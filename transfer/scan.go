@@ -255,9 +255,6 @@ func (s *scanner) readLog() error {
 	if err := walker.Close(); err != nil {
 		return s.walkError(err)
 	}
-	if s.builder.batches == 0 {
-		return s.fail(segment.Log, -1, ErrEmpty)
-	}
 	return nil
 }
 

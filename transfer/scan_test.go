@@ -260,12 +260,26 @@ func TestScanRefusesInfo(t *testing.T) {
 			i.Epochs = append(slices.Clone(i.Epochs), segment.EpochStart{Epoch: 99, Start: i.EndOffset + 1})
 		},
 	} {
-		src := infoSource{s, s.Info()}
+		src := unread{infoSource{s, s.Info()}, t}
 		change(&src.info)
 		if _, err := Scan(context.Background(), src, layout); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+}
+
+// unread is a source of which nothing may be read.
+type unread struct {
+	infoSource
+	t *testing.T
+}
+
+func (s unread) File(k segment.FileKind) (io.ReaderAt, int64) {
+	_, size := s.infoSource.File(k)
+	return readerAtFunc(func([]byte, int64) (int, error) {
+		s.t.Errorf("the %v was read", k)
+		return 0, io.EOF
+	}), size
 }
 
 // Files that are too large are refused before they are read.

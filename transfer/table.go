@@ -15,7 +15,6 @@ type tableBuilder struct {
 	table       object.Table
 	maxTime     int64
 	next        int64 // the lowest offset that the next batch may begin at
-	batches     int64
 }
 
 func newTableBuilder(first, last, logSize, chunkSize int64) *tableBuilder {
@@ -42,7 +41,6 @@ func (t *tableBuilder) batch(pos int64, h segment.Header) error {
 		return fail(fmt.Sprintf("begins before offset %d, where the batch before it ends", t.next))
 	}
 	t.next = h.LastOffset + 1
-	t.batches++
 	t.maxTime = max(t.maxTime, h.MaxTimestamp)
 	c := &t.table.Chunks[pos/t.table.ChunkSize]
 	if c.FirstBatch < 0 {

@@ -146,6 +146,8 @@ func TestUploadMistrustsTheStore(t *testing.T) {
 		"another identity":      rule("stat", -1, storetest.Fault{Kind: storetest.WrongIdentity}),
 		"cut by one byte":       rule("upload", -1, storetest.Fault{Kind: storetest.ShortObject, At: loc.ObjectSize - 1}),
 		"cut in the log":        rule("upload", -1, storetest.Fault{Kind: storetest.ShortObject, At: 1}),
+		"identity at upload":    rule("upload", -1, storetest.Fault{Kind: storetest.WrongIdentity}),
+		"flip in the log":       rule("upload", -1, storetest.Fault{Kind: storetest.FlipStored, At: 5}),
 		"flip in the tail":      rule("upload", -1, storetest.Fault{Kind: storetest.FlipStored, At: loc.TailOffset}),
 		"flip in the last byte": rule("upload", -1, storetest.Fault{Kind: storetest.FlipStored, At: loc.ObjectSize - 1}),
 		"flip while sending":    rule("upload", -1, storetest.Fault{Kind: storetest.Flip, At: 5}),
@@ -248,6 +250,53 @@ func (s scribbler) Upload(ctx context.Context, req objstore.UploadRequest) (objs
 		ev.Parts = append(ev.Parts, objstore.PartEvidence{Part: i, Sum: sum, Level: objstore.Echoed})
 	}
 	return ev, nil
+}
+
+// A tail with other bytes and the same sums is another tail.
+func TestUploadComparesTheTail(t *testing.T) {
+	s := someSegment(t)
+	p := scan(t, s, layout)
+	tail, loc := sealed(t, p)
+	// The event timestamp is 60 bytes into the header.
+	parsed, err := object.ParseTail(tail, loc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := parsed.Sections[object.HeaderSection].Off + 60
+	// Adding a multiple of the polynomial changes no CRC: the polynomial itself,
+	// highest power first, which is the lowest bit of the first byte.
+	forged := []byte{1, 0, 0, 0, 0}
+	for i := range 32 {
+		if 0x1EDC6F41>>(31-i)&1 == 1 {
+			forged[(i+1)/8] |= 1 << ((i + 1) % 8)
+		}
+	}
+	ep := newEndpoint(t, forger{storetest.NewMem(), at, forged})
+	r, err := Upload(context.Background(), ep, s, p, record(p), UploadOptions{})
+	var d *DamageError
+	if !r.IsZero() || !errors.As(err, &d) || d.What != "tail" || errors.Is(err, objstore.ErrCorrupt) {
+		t.Errorf("receipt %+v, error %v", r.Facts(), err)
+	}
+}
+
+// forger adds bytes to what is read at a position.
+type forger struct {
+	objstore.Store
+	at  int64
+	xor []byte
+}
+
+func (f forger) Get(ctx context.Context, key string, off, n int64, o objstore.GetOptions) (objstore.Info, io.ReadCloser, error) {
+	info, body, err := f.Store.Get(ctx, key, off, n, o)
+	if err != nil {
+		return info, nil, err
+	}
+	defer body.Close()
+	b, err := io.ReadAll(body)
+	for i, x := range f.xor {
+		b[f.at-off+int64(i)] ^= x
+	}
+	return info, io.NopCloser(bytes.NewReader(b)), err
 }
 
 // A source that is no longer what was scanned never gets a receipt, whether it
