@@ -67,8 +67,10 @@ func (t Table) ForOffset(offset int64) int {
 		// Chunks in which no batch starts say nothing; step over them. They are
 		// never more than one batch covers, and each narrowing halves the run.
 		probe := mid
-		for probe < hi && t.Chunks[probe].FirstBatch < 0 {
-			probe++
+		for t.Chunks[probe].FirstBatch < 0 {
+			if probe++; probe == hi {
+				break
+			}
 		}
 		if probe < hi && t.Chunks[probe].BaseOffset <= offset {
 			lo = probe

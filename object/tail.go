@@ -125,23 +125,22 @@ func AppendTail(dst []byte, in TailInput) ([]byte, error) {
 	}
 	start := len(dst)
 	out := slices.Grow(dst, len(in.TxnIndex)+tableFixed+len(in.Table.Chunks)*chunkEntrySize+TrailerSize+1024)
-	for s := TxnIndex; s < numSections; s++ {
-		from := len(out)
-		switch s {
-		case TxnIndex:
-			out = append(out, in.TxnIndex...)
-		case Epochs:
-			var err error
-			if out, err = in.Epochs.AppendText(out); err != nil {
-				return dst, corrupt(Epochs.String(), "%w", err)
-			}
-		case ChunkTable:
-			out = in.Table.Append(out)
-		case HeaderSection:
-			out = in.Header.append(out)
-		}
+	from := start
+	end := func(s Section) {
 		d[s] = Extent{Len: int64(len(out) - from), CRC32C: checksum.CRC32C(out[from:])}
+		from = len(out)
 	}
+	out = append(out, in.TxnIndex...)
+	end(TxnIndex)
+	out, err := in.Epochs.AppendText(out)
+	if err != nil {
+		return dst, corrupt(Epochs.String(), "%w", err)
+	}
+	end(Epochs)
+	out = in.Table.Append(out)
+	end(ChunkTable)
+	out = in.Header.append(out)
+	end(HeaderSection)
 	for i := 1; i < len(d); i++ {
 		d[i].Off = d[i-1].Off + d[i-1].Len
 	}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,14 +28,6 @@ type fataler interface {
 	Fatal(args ...any)
 	Fatalf(format string, args ...any)
 	Errorf(format string, args ...any)
-}
-
-// soak multiplies the size of the heavier tests: 1, or SEGTIER_SOAK's value.
-func soak() int {
-	if n, err := strconv.Atoi(os.Getenv("SEGTIER_SOAK")); err == nil && n > 0 {
-		return 50 * n
-	}
-	return 1
 }
 
 // drawSegment makes a random segment and a random, small layout for it.

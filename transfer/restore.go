@@ -98,7 +98,8 @@ type restored struct {
 
 // path returns the name of a file as Kafka has it.
 func (w *restoring) path(s object.Section) string {
-	offset, suffix := w.base, ""
+	offset := w.base
+	var suffix string
 	switch s {
 	case object.Log:
 		suffix = ".log"

@@ -154,7 +154,7 @@ func (s *scanner) measure(f segment.FileKind) error {
 		return s.fail(f, -1, fmt.Errorf("%w: %d bytes", ErrTooLarge, size))
 	}
 	s.used[f] = size
-	entry := int64(0)
+	var entry int64
 	switch f {
 	case segment.OffsetIndex:
 		entry = offsetEntrySize
