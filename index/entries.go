@@ -83,7 +83,7 @@ func entries(kind segment.FileKind, b []byte, size int, base int64, check follow
 	if kind != segment.TxnIndex && len(b)%size != 0 {
 		return 0, corrupt(kind, -1, "%d bytes are not a multiple of %d", len(b), size)
 	}
-	if len(b) > size && allZero(b[:2*size]) && allZero(b) {
+	if len(b) > size && allZero(b[:size]) && allZero(b[size:]) {
 		return 0, nil
 	}
 	var prev []byte

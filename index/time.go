@@ -36,17 +36,15 @@ func (x Time) Entry(i int) (timestamp, offset int64) {
 // first record at or after ts has offset, if found is ts, or a greater one.
 // Without such an entry it returns -1 and the base offset.
 func (x Time) Lookup(ts int64) (found, offset int64) {
-	lo, hi := 0, x.Len() // entries below lo are at or below ts, those from hi on above
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		if int64(binary.BigEndian.Uint64(x.b[mid*timeEntry:])) <= ts {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	if lo == 0 {
+	i, n := 0, x.Len()
+	if n == 0 || int64(binary.BigEndian.Uint64(x.b)) > ts {
 		return -1, x.base
 	}
-	return x.Entry(lo - 1)
+	for n > 1 { // as in lastNotAbove
+		half := n >> 1
+		t := int64(binary.BigEndian.Uint64(x.b[(i+half)*timeEntry:]))
+		i += half & int((t-ts-1)>>63) // if t <= ts
+		n -= half
+	}
+	return x.Entry(i)
 }
