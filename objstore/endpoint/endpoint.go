@@ -20,9 +20,10 @@ type Options struct {
 	// BytesInFlight is how many bytes those requests may carry together; 0 is
 	// 256 MiB. A request for more than that runs alone.
 	BytesInFlight int64
-	// Attempts is how often in a row a request is tried without gaining
-	// anything; 0 is 4, 1 is no retries. A Read that has verified one more piece
-	// starts counting anew. Throttled tries have a count of their own, 16.
+	// Attempts is how many tries in a row may fail before the call does; 0 is 4,
+	// 1 is no retries. A Read that has verified one more piece, and a List that
+	// has yielded one more object, start counting anew. Throttled tries have a
+	// count of their own, 16.
 	Attempts int
 	// ProgressTimeout is how long a store may send nothing before the request
 	// is given up and tried again; 0 is 10 s. It applies to Read and Stat.
