@@ -31,7 +31,9 @@ type Options struct {
 
 	Logger *slog.Logger // nil is silent
 
-	maxSize int // of the file in bytes, 0: no limit; lets tests fill the disk
+	// For tests.
+	maxSize int                // of the file in bytes, 0: no limit
+	syncDir func(string) error // nil is syncDir
 }
 
 // lockTimeout is how long Open waits for another process to let go of the file:
@@ -107,7 +109,11 @@ func prepare(path string, o Options) error {
 		return nil
 	}
 	// Always: whoever created the file may have crashed before this.
-	return syncDir(filepath.Dir(path))
+	sync := o.syncDir
+	if sync == nil {
+		sync = syncDir
+	}
+	return sync(filepath.Dir(path))
 }
 
 // create makes the file under another name and links it to its place when it is
