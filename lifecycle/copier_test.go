@@ -556,3 +556,33 @@ func TestEventsTellTheStory(t *testing.T) {
 		t.Errorf("%d bytes confirmed of %d announced", confirmed, size)
 	}
 }
+
+// TestStartedComesFirst has the order of effects of one copy as golden text:
+// STARTED before the first byte, FINISHED after the last.
+func TestStartedComesFirst(t *testing.T) {
+	log := testseg.Random(15, testseg.Options{Segments: 1, Batches: 40})
+	w := newWorld()
+	p := w.start(t, nil, nil, lifecycle.Events{})
+	if err := p.copyAll(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	var story []string
+	for _, name := range p.store.Effects().Names() {
+		switch {
+		case strings.Contains(name, object.OwnerKey):
+			name = "owner marker"
+		case strings.Contains(name, " part "):
+			name = "part"
+		case strings.HasPrefix(name, "upload "):
+			name = "object"
+		case strings.Contains(name, metadata.CopySegmentStarted.String()):
+			name = "STARTED"
+		case strings.Contains(name, metadata.CopySegmentFinished.String()):
+			name = "FINISHED"
+		}
+		story = append(story, name)
+	}
+	if got, want := slices.Compact(story), []string{"owner marker", "STARTED", "part", "object", "FINISHED"}; !slices.Equal(got, want) {
+		t.Errorf("effects %v, want %v", got, want)
+	}
+}
