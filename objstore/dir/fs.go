@@ -116,6 +116,14 @@ func isAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
+// unlessAbsent returns err, or nil if it says that there is no such file.
+func unlessAbsent(err error) error {
+	if isAbsent(err) {
+		return nil
+	}
+	return err
+}
+
 // readError adds the sentinel for a failed read.
 func readError(err error) error {
 	switch {

@@ -38,10 +38,28 @@ func open(t *testing.T, path string, opts Options) *Store {
 }
 
 func TestStoreKeepsTheLaw(t *testing.T) {
-	for name, opts := range map[string]Options{"read back": {}, "no read back": {NoReadBack: true}} {
-		t.Run(name, func(t *testing.T) {
-			storetest.Acceptance(t, func(t *testing.T) objstore.Store { return open(t, t.TempDir(), opts) })
-		})
+	storetest.Acceptance(t, func(t *testing.T) objstore.Store { return open(t, t.TempDir(), Options{}) })
+}
+
+// The evidence says no more than was done.
+func TestEvidence(t *testing.T) {
+	for _, c := range []struct {
+		opts Options
+		want objstore.Level
+	}{{Options{}, objstore.ReadBack}, {Options{NoReadBack: true}, objstore.Echoed}} {
+		s := open(t, t.TempDir(), c.opts)
+		for _, want := range []objstore.Level{c.want, objstore.ReadBack} { // the second time it is compared
+			ev, err := s.Upload(t.Context(), request("key", pattern(2*part)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range ev.Parts {
+				if p.Level != want {
+					t.Errorf("%+v: part %d is %v, want %v", c.opts, p.Part, p.Level, want)
+				}
+			}
+			holds(t, s, "key", pattern(2*part))
+		}
 	}
 }
 

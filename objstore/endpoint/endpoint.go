@@ -172,7 +172,6 @@ func (e *Endpoint) Delete(ctx context.Context, keys ...string) error {
 // would have to hold while its consumer works.
 func (e *Endpoint) List(ctx context.Context, prefix, after string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
-		left := false
 		err := e.do(ctx, objstore.Error{Op: "list", Key: prefix}, func(c *call) error {
 			e.stats.lists.Add(1)
 			for info, err := range e.store.List(c.ctx, prefix, after) {
@@ -181,13 +180,13 @@ func (e *Endpoint) List(ctx context.Context, prefix, after string) iter.Seq2[obj
 				}
 				c.tries.gained()
 				after = info.Key
-				if left = !yield(info, nil); left {
+				if !yield(info, nil) {
 					return nil
 				}
 			}
 			return nil
 		})
-		if err != nil && !left {
+		if err != nil {
 			yield(objstore.Info{}, err)
 		}
 	}

@@ -190,6 +190,46 @@ func TestCloseEndsEveryCall(t *testing.T) {
 	})
 }
 
+func TestCloseEndsWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := &objstore.Error{Op: "get", Err: objstore.ErrThrottled, RetryAfter: time.Minute}
+		e := open(t, storetest.Inject(storetest.NewMem(), always(storetest.Fault{Kind: storetest.FailBefore, Err: busy})), Options{})
+		failed := make(chan error)
+		go func() { _, err := e.Read(t.Context(), read(content(10), 10)); failed <- err }()
+		synctest.Wait()
+		<-time.After(10 * time.Second)
+		start := time.Now()
+		go func() { failed <- e.Close() }()
+		if err := <-failed; !errors.Is(err, objstore.ErrClosed) {
+			t.Error(err)
+		}
+		if err := <-failed; err != nil || time.Since(start) != 0 {
+			t.Errorf("Close: %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// An attempt that begins while Close runs is ended too.
+func TestCloseEndsTheNextAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open(t, storetest.NewMem(), Options{})
+		c, err := e.begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan error)
+		go func() { closed <- e.Close() }()
+		synctest.Wait()
+		if err := c.ready(); err != nil || !errors.Is(context.Cause(c.ctx), objstore.ErrClosed) {
+			t.Errorf("ready: %v, context: %v", err, context.Cause(c.ctx))
+		}
+		c.end()
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A store that ignores its context cannot hold up Close for long.
 func TestCloseWithAStoreThatIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -329,7 +369,10 @@ func TestListGoesOn(t *testing.T) {
 		if !slices.Equal(got, want) || e.Stats().Lists != 4 {
 			t.Errorf("%q after %d lists", got, e.Stats().Lists)
 		}
-		for range e.List(t.Context(), "k/", "k/2") {
+		for _, err := range e.List(t.Context(), "k/", "k/2") {
+			if err != nil {
+				t.Error(err)
+			}
 			break
 		}
 		var errs []error

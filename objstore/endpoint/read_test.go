@@ -98,6 +98,17 @@ func TestACutBodyIsResumedAtTheLastByte(t *testing.T) {
 	})
 }
 
+// A store that ends bodies early as if that were right has failed all the same.
+func TestAnEarlyEOFIsNoEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		data := content(100)
+		e := open(t, storetest.Inject(filled(t, data), always(storetest.Fault{Kind: storetest.EarlyEOF})), Options{})
+		if _, err := e.Read(t.Context(), read(data, 100)); !errors.Is(err, io.ErrUnexpectedEOF) || e.Stats().Gets != 4 {
+			t.Errorf("%v after %d gets", err, e.Stats().Gets)
+		}
+	})
+}
+
 // A body that is resumed must be of the same object.
 func TestAResumedBodyHasTheSameIdentity(t *testing.T) {
 	data := content(1000)
@@ -342,9 +353,13 @@ func TestAStoreThatAlwaysStallsIsATimeout(t *testing.T) {
 func TestASlowStoreIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := content(100)
-		store := stub{get: func(_ context.Context, off, n int64, _ objstore.GetOptions) (objstore.Info, io.ReadCloser, error) {
+		store := stub{get: func(ctx context.Context, off, n int64, _ objstore.GetOptions) (objstore.Info, io.ReadCloser, error) {
 			return objstore.Info{Size: 100}, bodyFunc(func(p []byte) (int, error) {
-				<-time.After(9 * time.Second)
+				select {
+				case <-time.After(9 * time.Second):
+				case <-ctx.Done():
+					return 0, ctx.Err()
+				}
 				if off == 100 {
 					return 0, io.EOF
 				}

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -21,16 +22,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // recorder is a tester that only remembers that it failed.
 type recorder struct {
-	t      *testing.T
-	failed []string
+	t *testing.T
+
+	mu     sync.Mutex
+	failed []string // guarded by mu
 }
 
 func (r *recorder) Helper()                  {}
 func (r *recorder) Context() context.Context { return r.t.Context() }
 func (r *recorder) Logf(string, ...any)      {}
 func (r *recorder) Errorf(format string, args ...any) {
+	r.mu.Lock()
 	r.failed = append(r.failed, fmt.Sprintf(format, args...))
+	r.mu.Unlock()
 }
+
 func (r *recorder) Fatalf(format string, args ...any) {
 	r.Errorf(format, args...)
 	runtime.Goexit()
@@ -303,7 +309,8 @@ func ExampleLog() {
 	_, _ = body.Read(make([]byte, 7))
 	_ = body.Close()
 	_, _, _ = store.Get(ctx, "orders/b", 0, 1, objstore.GetOptions{})
-	for range store.List(ctx, "orders/", "") {
+	for _, err := range store.List(ctx, "orders/", "") {
+		_ = err
 	}
 	_ = store.Delete(ctx, "orders/a", "orders/b")
 	_ = store.Close()
