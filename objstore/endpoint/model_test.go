@@ -20,9 +20,9 @@ import (
 // damaged at rest, a Read returns the right bytes or an error with a type; a
 // piece that is done is right even then; and nothing is left behind.
 func TestReadUnderAnyFaults(t *testing.T) {
-	rounds := 3
+	rounds := 10
 	if os.Getenv("SEGTIER_SOAK") == "1" {
-		rounds = 150
+		rounds = 1000
 	}
 	for range rounds {
 		rapid.Check(t, func(rt *rapid.T) {

@@ -268,63 +268,6 @@ func TestAcceptanceSeesBrokenStores(t *testing.T) {
 	}
 }
 
-func ExampleAcceptance() {
-	// In a test of your own store:
-	_ = func(t *testing.T) {
-		Acceptance(t, func(t *testing.T) objstore.Store {
-			return NewMem() // an empty store of yours: its own directory, bucket or prefix
-		})
-	}
-	// Output:
-}
-
-func ExampleInject() {
-	ctx := context.Background()
-	store := Inject(NewMem(), Rules(
-		Rule{Op: "get", Key: "orders/*", Fault: Fault{Kind: Cut, At: 5}},
-	))
-	_, err := store.Upload(ctx, request("orders/a", []byte("all the bytes")))
-	fmt.Println("upload:", err)
-	for range 2 {
-		_, body, _ := store.Get(ctx, "orders/a", 0, 13, objstore.GetOptions{})
-		b, err := io.ReadAll(body)
-		fmt.Printf("get: %q, %v\n", b, err)
-		_ = body.Close()
-	}
-	// Output:
-	// upload: <nil>
-	// get: "all t", get orders/a bytes [0,13): unexpected EOF
-	// get: "all the bytes", <nil>
-}
-
-// The log is what golden files of whole paths are made of.
-func ExampleLog() {
-	ctx := context.Background()
-	store := Log(NewMem(), func(line string) { fmt.Println(line) })
-	data := content(1, partSize+1)
-	_, _ = store.Upload(ctx, request("orders/a", data))
-	_, _ = store.Upload(ctx, request("orders/a", data))
-	_, _ = store.Upload(ctx, request("orders/a", data[1:]))
-	_, body, _ := store.Get(ctx, "orders/a", 10, 100, objstore.GetOptions{})
-	_, _ = body.Read(make([]byte, 7))
-	_ = body.Close()
-	_, _, _ = store.Get(ctx, "orders/b", 0, 1, objstore.GetOptions{})
-	for _, err := range store.List(ctx, "orders/", "") {
-		_ = err
-	}
-	_ = store.Delete(ctx, "orders/a", "orders/b")
-	_ = store.Close()
-	// Output:
-	// upload orders/a: 5242881 bytes in 2 parts
-	// upload orders/a: 5242881 bytes in 2 parts, existed
-	// upload orders/a: object exists with other content
-	// get orders/a [10,110): 7 bytes
-	// get orders/b [0,1): object does not exist
-	// list "orders/": 1 objects
-	// delete orders/a orders/b: done
-	// close: done
-}
-
 // bytesOf reads an object whole.
 func bytesOf(t *testing.T, s objstore.Store, key string) []byte {
 	t.Helper()
