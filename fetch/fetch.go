@@ -149,10 +149,6 @@ func (r *Reader) find(ctx context.Context, p *pins, offset, limit int64, patient
 // fits; everything up to limit is ready.
 func (p *pins) fit(pos int64, h segment.Header, limit, upper int64) (end int64, last segment.Header) {
 	end = pos + int64(h.Size)
-	if p.t.Header.EndOffset >= upper {
-		// The lineage leaves the segment somewhere: look at every batch.
-		return p.walk(end, h, limit, upper)
-	}
 	// Walk in the last chunk in which a batch starts that fits; those before it
 	// fit too.
 	for c := p.t.chunk(limit - 1); c >= p.first; c-- {

@@ -201,6 +201,23 @@ func TestGetsNeeded(t *testing.T) {
 	}
 }
 
+// A lookup by time reads nothing below the log start.
+func TestTimeBeginsAtLogStart(t *testing.T) {
+	x := newTier(t, testseg.Random(2, testseg.Options{Segments: 1}), tierOptions{chunk: 1000})
+	defer x.close()
+	all := x.batches()
+	last := all[len(all)-1]
+	x.forget()
+	if _, err := x.reader.OffsetForTime(t.Context(), fetch.TimeRequest{Partition: x.log.Partition, LogStart: last.Header.BaseOffset, Time: 0}); err != nil {
+		t.Fatal(err)
+	}
+	for c := range coverage(x.forget(), 1000) {
+		if c.Off < last.Pos/1000*1000-1000 { // at most the chunk before, if the batch begins a chunk
+			t.Errorf("chunk at %d was read, the log start is at %d", c.Off, last.Pos)
+		}
+	}
+}
+
 // Tails stay within their budget, and one that is larger than it still works.
 func TestTailBudget(t *testing.T) {
 	x := newTier(t, testseg.Random(2, testseg.Options{Segments: 4}), tierOptions{tails: 4 << 10})
