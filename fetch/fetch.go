@@ -42,31 +42,31 @@ func (rd *reading) fill(ctx context.Context, req Request, res *Result) error {
 	if err != nil {
 		return err
 	}
-	for {
-		n, next, err := rd.take(ctx, at, offset, left, res)
+	for full := false; !full; {
+		n, next, failure := rd.take(ctx, at, offset, left, res)
 		left -= n
 		switch {
-		case res.size == 0 && err != nil:
-			return rd.blame(ctx, at.seg, offset, err)
+		case res.size == 0 && failure != nil:
+			return rd.blame(ctx, at.seg, offset, failure)
 		case res.size == 0:
 			// The offset fell into the gap at the end of a segment.
 			if at, err = rd.locate(next); err != nil {
 				return err
 			}
-		case err != nil:
-			rd.r.stats.cut.Add(1) // the next fetch meets it
-			return nil
+		case failure != nil:
+			rd.r.stats.cut.Add(1)
+			full = true // the next fetch meets it
 		case next < at.upper || left < segment.MinHeaderSize:
-			return nil // full
+			full = true
 		default:
 			seg, ok := rd.view.Lookup(rd.lineage, next)
-			if !ok {
-				return nil
+			if full = !ok; ok {
+				at = rd.at(seg, next)
 			}
-			at = rd.at(seg, next)
 		}
 		offset = next
 	}
+	return nil
 }
 
 // take appends batches of one segment to res: those from the first with

@@ -124,7 +124,7 @@ func TestReadUncommittedSearchesNothing(t *testing.T) {
 	if err := x.reader.Fetch(t.Context(), x.request(x.start(), 1), &res); err != nil {
 		t.Fatal(err)
 	}
-	if list, complete, _ := res.AbortedTransactions(); list != nil && len(list) > 0 || complete {
+	if list, complete, _ := res.AbortedTransactions(); len(list) > 0 || complete {
 		t.Fatalf("%v, complete %v", list, complete)
 	}
 }

@@ -153,8 +153,10 @@ func TestExplain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"topic", "topicId", "partition", "segmentId", "startOffset", "endOffset", "maxTimestamp", "state", "sizeBytes",
-		"leaderEpochs", "object", "tailOffset", "chunk", "batch", "baseOffset", "lastOffset", "gets"} {
+	for _, key := range []string{
+		"topic", "topicId", "partition", "segmentId", "startOffset", "endOffset", "maxTimestamp", "state", "sizeBytes",
+		"leaderEpochs", "object", "tailOffset", "chunk", "batch", "baseOffset", "lastOffset", "gets",
+	} {
 		if !bytes.Contains(b, []byte(`"`+key+`":`)) {
 			t.Errorf("no %q in %s", key, b)
 		}
