@@ -81,7 +81,7 @@ func (d *Decoder) records(h Header, b []byte, yield func(Record) bool) error {
 	if h.Count == 0 && len(b) == 0 {
 		return nil // emptied by compaction
 	}
-	if err := d.in.open(h.Codec(), b, h.Magic); err != nil {
+	if err := d.in.open(h.Codec(), b); err != nil {
 		return err
 	}
 	next := h.BaseOffset
@@ -192,7 +192,7 @@ func (c *fields) varint() int32 {
 func (c *fields) nullable() []byte {
 	n := c.varint()
 	switch {
-	case c.err != nil || n == -1:
+	case n == -1:
 		return nil
 	case n < 0 || int(n) > len(c.b):
 		c.fail("a field claims %d of %d bytes", n, len(c.b))
@@ -234,7 +234,7 @@ type input struct {
 }
 
 // open begins with compressed, whose bytes it will hand out decompressed.
-func (in *input) open(codec Codec, compressed []byte, magic int8) (err error) {
+func (in *input) open(codec Codec, compressed []byte) (err error) {
 	in.lo, in.hi, in.total = 0, 0, 0
 	if codec == CodecNone {
 		in.b, in.hi, in.r = compressed, len(compressed), nil
@@ -244,7 +244,7 @@ func (in *input) open(codec Codec, compressed []byte, magic int8) (err error) {
 		in.own = make([]byte, minBuffer)
 	}
 	in.b = in.own
-	in.r, err = in.codecs.open(codec, compressed, magic)
+	in.r, err = in.codecs.open(codec, compressed)
 	return err
 }
 

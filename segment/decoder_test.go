@@ -414,6 +414,8 @@ func TestDecoderClaimsCostNothing(t *testing.T) {
 		"gzip: 2^31-1 records":    rebatch(segment.CodecGzip, 991, testseg.Compress(nil, segment.CodecGzip, nil)),
 		"none: many headers":      rebatch(segment.CodecNone, 1, record(append([]byte{0, 0, 0, 1, 1}, varints(math.MaxInt32)...)...)),
 	}
+	bad := append([]byte{0, 0, 0, 1, 1}, varints(2<<20)...)
+	bodies["none: many headers, the first of them bad"] = rebatch(segment.CodecNone, 1, record(append(bad, bytes.Repeat([]byte{1}, 5<<20)...)...))
 	for _, codec := range allCodecs()[1:] {
 		bodies[codec.String()+": a record of 2 GiB"] = rebatch(codec, 1, testseg.Compress(nil, codec, huge))
 	}
@@ -503,6 +505,51 @@ func TestDecoderReusesMemory(t *testing.T) {
 			t.Errorf("%v: %v allocations a batch", codec, n)
 		}
 	}
+}
+
+// What one large batch needed is not kept for the small ones that follow.
+func TestDecoderLetsGoOfLargeBuffers(t *testing.T) {
+	value := make([]byte, 16<<20)
+	for i := range value {
+		value[i] = byte(i * i >> 8)
+	}
+	live := func() uint64 {
+		runtime.GC()
+		runtime.GC() // what pools held
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for _, codec := range allCodecs()[1:] {
+		raw := testseg.Batch{Records: []segment.Record{{Value: value}}, Codec: codec}.Append(nil)
+		if codec == segment.CodecLZ4 { // in blocks of 4 MiB
+			raw = testseg.Batch{Codec: codec, MaxTimestamp: -1}.Append(nil)
+			binary.BigEndian.PutUint32(raw[57:], 1)
+			plain := testseg.Batch{Records: []segment.Record{{Value: value, Timestamp: -1}}}.Append(nil)[segment.HeaderSize:]
+			raw = testseg.Seal(append(raw, largeLZ4(plain)...), 0)
+		}
+		var d segment.Decoder
+		before := live()
+		if err := d.Records(raw, func(segment.Record) bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+		if kept := int64(live()) - int64(before); kept > 3<<20 {
+			t.Errorf("%v: %d bytes are kept", codec, kept)
+		}
+		runtime.KeepAlive(&d)
+		runtime.KeepAlive(raw)
+	}
+}
+
+// largeLZ4 returns an LZ4 frame with the largest blocks.
+func largeLZ4(plain []byte) []byte {
+	var buf bytes.Buffer
+	w := lz4.NewWriter(&buf)
+	err := w.Apply(lz4.BlockSizeOption(lz4.Block4Mb))
+	if _, err2 := w.Write(plain); err != nil || err2 != nil || w.Close() != nil {
+		panic("writing to memory does not fail")
+	}
+	return buf.Bytes()
 }
 
 func BenchmarkDecoder(b *testing.B) {

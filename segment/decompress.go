@@ -21,7 +21,7 @@ type codecs struct {
 }
 
 // open returns a reader of what b decompresses to. It is valid until the next.
-func (c *codecs) open(codec Codec, b []byte, magic int8) (io.Reader, error) {
+func (c *codecs) open(codec Codec, b []byte) (io.Reader, error) {
 	switch codec {
 	case CodecGzip:
 		c.src.Reset(b)
@@ -34,9 +34,6 @@ func (c *codecs) open(codec Codec, b []byte, magic int8) (io.Reader, error) {
 	case CodecLZ4:
 		return &c.blocks, c.blocks.openLZ4(b)
 	case CodecZstd:
-		if magic < 2 {
-			return nil, errors.New("zstd in an old message")
-		}
 		return &c.zstd, c.zstd.open(b)
 	default: // none is not decompressed, and others do not get past ParseHeader
 		return nil, fmt.Errorf("unknown %v", codec)

@@ -61,7 +61,7 @@ func (d *Decoder) legacy(h Header, raw []byte, yield func(Record) bool) error {
 
 // inner calls fn for each message of the compressed message set b of wrapper h.
 func (d *Decoder) inner(h *Header, b []byte, fn func(in Header, raw []byte) error) error {
-	if err := d.in.open(h.Codec(), b, h.Magic); err != nil {
+	if err := d.in.open(h.Codec(), b); err != nil {
 		return err
 	}
 	for {
