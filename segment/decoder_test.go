@@ -522,11 +522,10 @@ func TestDecoderLetsGoOfLargeBuffers(t *testing.T) {
 	}
 	for _, codec := range allCodecs()[1:] {
 		raw := testseg.Batch{Records: []segment.Record{{Value: value}}, Codec: codec}.Append(nil)
-		if codec == segment.CodecLZ4 { // in blocks of 4 MiB
+		if body := largeFrame(codec, value); body != nil {
 			raw = testseg.Batch{Codec: codec, MaxTimestamp: -1}.Append(nil)
 			binary.BigEndian.PutUint32(raw[57:], 1)
-			plain := testseg.Batch{Records: []segment.Record{{Value: value, Timestamp: -1}}}.Append(nil)[segment.HeaderSize:]
-			raw = testseg.Seal(append(raw, largeLZ4(plain)...), 0)
+			raw = testseg.Seal(append(raw, body...), 0)
 		}
 		var d segment.Decoder
 		before := live()
@@ -541,13 +540,28 @@ func TestDecoderLetsGoOfLargeBuffers(t *testing.T) {
 	}
 }
 
-// largeLZ4 returns an LZ4 frame with the largest blocks.
-func largeLZ4(plain []byte) []byte {
+// largeFrame returns a record with value in a frame that needs much memory: LZ4
+// with blocks of 4 MiB, zstd with a window of 8 MiB.
+func largeFrame(codec segment.Codec, value []byte) []byte {
+	plain := testseg.Batch{Records: []segment.Record{{Value: value, Timestamp: -1}}}.Append(nil)[segment.HeaderSize:]
 	var buf bytes.Buffer
-	w := lz4.NewWriter(&buf)
-	err := w.Apply(lz4.BlockSizeOption(lz4.Block4Mb))
-	if _, err2 := w.Write(plain); err != nil || err2 != nil || w.Close() != nil {
-		panic("writing to memory does not fail")
+	switch codec {
+	case segment.CodecLZ4:
+		w := lz4.NewWriter(&buf)
+		err := w.Apply(lz4.BlockSizeOption(lz4.Block4Mb))
+		if _, err2 := w.Write(plain); err != nil || err2 != nil || w.Close() != nil {
+			panic("writing to memory does not fail")
+		}
+	case segment.CodecZstd:
+		w, err := zstd.NewWriter(&buf, zstd.WithWindowSize(8<<20), zstd.WithEncoderConcurrency(1))
+		if err != nil {
+			panic(err)
+		}
+		if _, err := w.Write(plain); err != nil || w.Close() != nil {
+			panic("writing to memory does not fail")
+		}
+	default:
+		return nil
 	}
 	return buf.Bytes()
 }
