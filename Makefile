@@ -86,8 +86,8 @@ check: lint vet tidy-check race fuzz ## All that CI runs: lint, vet, tidy, race,
 	$(GO) test -count=1 $(PACKAGES)
 
 .PHONY: clean
-clean: ## Remove what was built and what the demo and the command left here
-	rm -rf bin segtier-data
+clean: ## Remove what was built
+	rm -rf bin
 	rm -f segtier *.test *.prof *.out
 
 # A module of its own keeps the tools out of the module graph of those who

@@ -300,7 +300,7 @@ func checkTimes(t *testing.T, tier *segtier.Tier, o *oracle) {
 }
 
 func checkFrontier(t *testing.T, tier *segtier.Tier, o *oracle) {
-	upTo, err := tier.CopiedUpTo(o.partition, nil)
+	upTo, err := tier.CopiedUpTo(o.partition, nil, o.closed[0])
 	if err != nil || upTo != o.end {
 		t.Errorf("copied up to %d (%v), want %d", upTo, err, o.end)
 	}

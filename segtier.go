@@ -13,6 +13,7 @@ import (
 	"github.com/segtier/segtier/fetch"
 	"github.com/segtier/segtier/lifecycle"
 	"github.com/segtier/segtier/metadata"
+	"github.com/segtier/segtier/object"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/segment"
@@ -54,6 +55,16 @@ func (o *Options) validate() error {
 		return errors.New("segtier: Options.Metadata is required")
 	case o.MemoryBytes < 0, o.Requests < 0, o.BytesInFlight < 0, o.ChunkSize < 0, o.PartSize < 0:
 		return errors.New("segtier: sizes and counts in Options must not be negative")
+	}
+	if err := (transfer.ScanOptions{ChunkSize: o.ChunkSize, PartSize: o.PartSize}).Validate(); err != nil {
+		return fmt.Errorf("segtier: %w", err)
+	}
+	chunk := o.ChunkSize
+	if chunk == 0 {
+		chunk = object.DefaultChunkSize
+	}
+	if o.MemoryBytes != 0 && o.MemoryBytes < 2*chunk {
+		return fmt.Errorf("segtier: MemoryBytes %d holds less than two chunks of %d bytes, which reading a batch across them takes", o.MemoryBytes, chunk)
 	}
 	return nil
 }
@@ -140,15 +151,27 @@ func (t *Tier) Partitions() ([]segment.Partition, error) { return t.meta.Partiti
 func (t *Tier) View(p segment.Partition) (*metadata.View, error) { return t.meta.View(p) }
 
 // CopiedUpTo returns the frontier of a partition: the greatest offset such that
-// every offset from the tier's first one up to it is readable here, -1 if there
-// is none. A host may delete its local segments that end at or below it. lineage
-// nil is the newest history in metadata.
-func (t *Tier) CopiedUpTo(p segment.Partition, lineage segment.Lineage) (int64, error) {
+// every offset from the log start up to it is readable here, logStart-1 if none
+// is. A host may delete its local segments that end at or below it. On an error
+// it may delete nothing. lineage nil is the newest history in metadata.
+func (t *Tier) CopiedUpTo(p segment.Partition, lineage segment.Lineage, logStart int64) (int64, error) {
 	view, err := t.meta.View(p)
 	if err != nil {
-		return -1, err
+		return logStart - 1, err
 	}
-	return view.CopiedUpTo(lineage), nil
+	return view.CoveredUpTo(lineage, logStart), nil
+}
+
+// Forget says that a partition's log now starts at logStart, so that segments
+// which failed to be copied and end below it hold back no others; see
+// lifecycle.Copier.Forget.
+func (t *Tier) Forget(p segment.Partition, logStart int64) { t.copier.Forget(p, logStart) }
+
+// CheckOwner asks whether the store's prefix belongs to this metadata: nil, or a
+// *transfer.OwnerError. Ask it when objects seem to be missing: a wrong store
+// looks like a lost one.
+func (t *Tier) CheckOwner(ctx context.Context) error {
+	return transfer.CheckOwner(ctx, t.ep, t.meta.ID())
 }
 
 // Stats are counters since Open.
@@ -163,13 +186,17 @@ func (t *Tier) Stats() Stats {
 	return Stats{Endpoint: t.ep.Stats(), Cache: t.cache.Stats(), Fetch: t.reader.Stats()}
 }
 
-// Close ends running calls, waits for them, and releases what Open made; Store
-// and Metadata stay open. Results remain valid until they are released. It may
-// be called more than once.
+// Close ends running copies and reads, waits for them, and releases what Open
+// made; Store and Metadata stay open. Results remain valid until they are
+// released. A Verify that runs ends with an error. It may be called more than
+// once.
 func (t *Tier) Close() error { return t.close() }
 
 func (t *Tier) shut() error {
 	var errs []error
+	if t.copier != nil {
+		t.copier.Close()
+	}
 	if t.reader != nil {
 		errs = append(errs, t.reader.Close())
 	}

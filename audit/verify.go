@@ -21,6 +21,7 @@ type Reason string
 
 // The reasons; the package comment says what each means.
 const (
+	OwnerMissing    Reason = "OWNER_MISSING"
 	ObjectMissing   Reason = "OBJECT_MISSING"
 	ObjectSize      Reason = "OBJECT_SIZE"
 	ObjectCorrupt   Reason = "OBJECT_CORRUPT"
@@ -31,7 +32,7 @@ const (
 // Finding is one damage.
 type Finding struct {
 	Reason  Reason
-	Segment *metadata.Segment
+	Segment *metadata.Segment // nil for OWNER_MISSING, which is of the whole prefix
 	Key     string
 	Off     int64 // the damaged range of the object in bytes; Len 0 is all of it
 	Len     int64
@@ -61,9 +62,12 @@ type Report struct {
 // report then says how far it came.
 func Verify(ctx context.Context, meta metadata.Store, ep *endpoint.Endpoint, o Options) (Report, error) {
 	v := verifier{meta: meta, ep: ep, o: o}
+	ownerless, err := v.owner(ctx)
+	if err != nil {
+		return v.report, fmt.Errorf("verify: %w", err)
+	}
 	partitions := o.Partitions
 	if partitions == nil {
-		var err error
 		if partitions, err = meta.Partitions(); err != nil {
 			return v.report, err
 		}
@@ -82,6 +86,12 @@ func Verify(ctx context.Context, meta metadata.Store, ep *endpoint.Endpoint, o O
 			return v.report, fmt.Errorf("verify %s: %w", p, err)
 		}
 	}
+	if ownerless != nil && v.report.Segments > 0 {
+		v.report.Findings++
+		if o.Found != nil {
+			o.Found(Finding{Reason: OwnerMissing, Key: object.OwnerKey, Err: ownerless})
+		}
+	}
 	return v.report, nil
 }
 
@@ -90,6 +100,17 @@ type verifier struct {
 	ep     *endpoint.Endpoint
 	o      Options
 	report Report
+}
+
+// owner makes sure that this is not another's prefix. One without a marker is
+// told apart: it is damage if there is anything in it.
+func (v *verifier) owner(ctx context.Context) (ownerless, err error) {
+	err = transfer.CheckOwner(ctx, v.ep, v.meta.ID())
+	var owner *transfer.OwnerError
+	if errors.As(err, &owner) && owner.Owner == "" {
+		return err, nil
+	}
+	return nil, err
 }
 
 func (v *verifier) partition(ctx context.Context, p segment.Partition) error {

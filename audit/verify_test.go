@@ -242,6 +242,24 @@ func TestDeletedMeanwhileIsNoFinding(t *testing.T) {
 	}
 }
 
+// TestPrefixOfAnother: the wrong store is an error, a store that lost its owner
+// marker a finding.
+func TestPrefixOfAnother(t *testing.T) {
+	w, other := copied(t, 6), copied(t, 7)
+	_, err := audit.Verify(t.Context(), w.meta, other.ep, audit.Options{Found: func(f audit.Finding) { t.Errorf("found %+v", f) }})
+	var owner *transfer.OwnerError
+	if !errors.As(err, &owner) || owner.Owner != other.meta.ID() {
+		t.Errorf("error %v, want the owner %s named", err, other.meta.ID())
+	}
+	if err := w.store.Delete(t.Context(), object.OwnerKey); err != nil {
+		t.Fatal(err)
+	}
+	report, found := w.verify(t)
+	if len(found) != 1 || found[0].Reason != audit.OwnerMissing || report.Segments != 3 || report.Damaged != 0 {
+		t.Errorf("found %+v, report %+v", found, report)
+	}
+}
+
 // TestUnreachableStoreIsNoFinding: a store that does not answer says nothing
 // about its objects.
 func TestUnreachableStoreIsNoFinding(t *testing.T) {

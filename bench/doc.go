@@ -8,5 +8,5 @@
 //	BenchmarkOffsetForTime    a time lookup in memory                                  ns/op
 //
 // Run them with `make bench`; compare two versions with benchstat over at least
-// ten runs each, interleaved.
+// six runs each, interleaved.
 package bench

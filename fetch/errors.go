@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/segment"
 )
 
@@ -85,10 +86,14 @@ type CorruptionError struct {
 	Err       error  // what was found
 }
 
-// Error names segment, object and range, and what to do.
+// Error names segment, object and range, each once.
 func (e *CorruptionError) Error() string {
-	return fmt.Sprintf("%v: segment %v of %v, object %s, bytes [%d,%d): %v (run segtier verify)",
-		ErrCorruption, e.SegmentID, e.Partition, e.Key, e.Off, e.Off+e.Len, e.Err)
+	found := e.Err
+	if store, ok := found.(*objstore.Error); ok && store.Key == e.Key { //nolint:errorlint // only the outermost repeats the key
+		found = store.Err
+	}
+	return fmt.Sprintf("%v: segment %v of %v, object %s, bytes [%d,%d): %v",
+		ErrCorruption, e.SegmentID, e.Partition, e.Key, e.Off, e.Off+e.Len, found)
 }
 
 // Is makes errors.Is(err, ErrCorruption) true.

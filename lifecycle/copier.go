@@ -37,7 +37,8 @@ type Events struct {
 	PartConfirmed func(seg *metadata.Segment, part objstore.PartEvidence)
 	// Finished: the segment is readable. Existed says that it was before.
 	Finished func(seg *metadata.Segment, existed bool)
-	// Failed: the copy ended with an error; the segment is not readable.
+	// Failed: the copy ended with an error. The segment is not readable, unless
+	// the error is that the answer to FINISHED was lost (metadata.ErrUnavailable).
 	Failed func(info segment.Info, err error)
 }
 
@@ -50,9 +51,19 @@ type Copier struct {
 
 	owner struct {
 		sync.Mutex
-		claimed bool
+		checked, claimed bool
+	}
+
+	gate struct {
+		sync.Mutex
+		closed  bool
+		cancels map[*context.CancelCauseFunc]struct{} // of the calls in progress
+		running sync.WaitGroup                        // Add only while not closed
 	}
 }
+
+// ErrClosed: the Copier was closed.
+var ErrClosed = errors.New("copier is closed")
 
 // NewCopier returns a Copier that writes objects through ep and events to meta.
 // Both stay the caller's.
@@ -66,20 +77,67 @@ func NewCopier(meta metadata.Store, ep *endpoint.Endpoint, o CopierOptions) (*Co
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Copier{meta: meta, ep: ep, o: o, order: orders{partitions: map[segment.Partition]*order{}}}, nil
+	if err := o.Scan.Validate(); err != nil {
+		return nil, fmt.Errorf("copier: %w", err)
+	}
+	c := &Copier{meta: meta, ep: ep, o: o, order: orders{partitions: map[segment.Partition]*order{}}}
+	c.gate.cancels = map[*context.CancelCauseFunc]struct{}{}
+	return c, nil
+}
+
+// Close cancels the copies that run, waits for them, and makes later ones fail
+// with ErrClosed. It closes nothing that it was given and may be called again.
+func (c *Copier) Close() {
+	c.gate.Lock()
+	c.gate.closed = true
+	for cancel := range c.gate.cancels {
+		(*cancel)(ErrClosed)
+	}
+	c.gate.Unlock()
+	c.gate.running.Wait()
+}
+
+// enter lets a call in, unless the Copier was closed; its ctx ends with Close.
+func (c *Copier) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
+	c.gate.Lock()
+	defer c.gate.Unlock()
+	if c.gate.closed {
+		return nil, nil, ErrClosed
+	}
+	c.gate.running.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	c.gate.cancels[&cancel] = struct{}{}
+	return ctx, func() {
+		cancel(nil)
+		c.gate.Lock()
+		delete(c.gate.cancels, &cancel)
+		c.gate.Unlock()
+		c.gate.running.Done()
+	}, nil
 }
 
 // Copy copies the segment and returns its record once it is readable. If the
 // range with these leader epochs is readable already, that record is returned.
-// After an error the segment is not readable by this call, nothing of the source
-// was lost, and Copy may simply be called again; see the package comment for
-// what it finds then. The errors of the packages it goes through can be told by
-// errors.Is and errors.As: *transfer.ScanError for a source that must not be
-// copied, objstore.ErrFull, metadata.ErrFenced, *OwnerError, *OrderError, and so on.
+// Copies of one partition are to be begun in offset order; they may overlap.
+//
+// After an error nothing of the source was lost, and Copy may simply be called
+// again; see the package comment for what it finds then. The errors of the
+// packages it goes through can be told by errors.Is and errors.As:
+// *transfer.ScanError for a source that must not be copied,
+// *transfer.OwnerError, objstore.ErrFull, metadata.ErrFenced, *OrderError, and
+// so on; docs/errors.md has them all.
 func (c *Copier) Copy(ctx context.Context, src segment.Source, w metadata.Writer) (*metadata.Segment, error) {
 	info := src.Info()
+	ctx, leave, err := c.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	seg, existed, err := c.copy(ctx, src, info, w)
 	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, ErrClosed) {
+			err = fmt.Errorf("%w: %w", ErrClosed, err)
+		}
 		err = fmt.Errorf("copy of offsets %d to %d of %s: %w", info.StartOffset, info.EndOffset, info.Partition, err)
 		c.o.Logger.Error("copy failed", "partition", info.Partition, "start", info.StartOffset, "end", info.EndOffset, "err", err)
 		if c.o.Events.Failed != nil {
@@ -95,14 +153,20 @@ func (c *Copier) Copy(ctx context.Context, src segment.Source, w metadata.Writer
 }
 
 func (c *Copier) copy(ctx context.Context, src segment.Source, info segment.Info, w metadata.Writer) (_ *metadata.Segment, existed bool, err error) {
-	turn := c.order.enter(info.Partition, info.StartOffset)
-	defer func() { turn.leave(err) }()
-
 	if err := c.meta.Assign(ctx, []segment.Partition{info.Partition}, nil); err != nil {
 		return nil, false, err
 	}
+	if err := c.checkOwner(ctx); err != nil {
+		return nil, false, err
+	}
+	turn := c.order.enter(info.Partition, info.StartOffset, info.EndOffset)
+	defer func() { turn.leave(err) }()
+
 	if seg, err := c.readable(src, info); seg != nil || err != nil {
 		return seg, true, err
+	}
+	if err := turn.blocked(c.covers); err != nil {
+		return nil, false, err // before anything is sent in vain
 	}
 	plan, err := transfer.Scan(ctx, src, c.o.Scan)
 	if err != nil {
@@ -118,9 +182,11 @@ func (c *Copier) copy(ctx context.Context, src segment.Source, info segment.Info
 	receipt, err := transfer.Upload(ctx, c.ep, src, plan, header.Of(started), c.uploadOptions(started))
 	if err != nil {
 		if errors.Is(err, objstore.ErrConflict) {
-			// Something else lies under this id's own key. The id can never be
-			// finished; the next attempt takes a new one.
-			err = errors.Join(err, c.abandon(ctx, started, w))
+			// Other bytes lie under this id's own key. They are not ours to
+			// delete, and the id can never be finished: the next attempt takes a
+			// new one.
+			_, gone := c.end(ctx, started, w)
+			err = errors.Join(err, gone)
 		}
 		return nil, false, err
 	}
@@ -214,20 +280,31 @@ func (c *Copier) finish(ctx context.Context, started *metadata.Segment, r transf
 	return nil, fmt.Errorf("%s: %w", metadata.CopySegmentFinished, err)
 }
 
-// abandon ends an id that can never be finished: DELETE_STARTED, its object,
-// DELETE_FINISHED. It was never readable.
-func (c *Copier) abandon(ctx context.Context, seg *metadata.Segment, w metadata.Writer) error {
+// end makes sure that an id is never finished: DELETE_STARTED.
+func (c *Copier) end(ctx context.Context, seg *metadata.Segment, w metadata.Writer) (*metadata.Segment, error) {
 	ev, err := metadata.DeleteStarted(seg, w, c.o.Now().UnixMilli())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.meta.Publish(ctx, ev); err != nil {
-		return fmt.Errorf("%s: %w", metadata.DeleteSegmentStarted, err)
+		return nil, fmt.Errorf("%s: %w", metadata.DeleteSegmentStarted, err)
+	}
+	return ev.Segment(), nil
+}
+
+// abandon ends an id whose source is not what it was, and deletes what was
+// uploaded under it: DELETE_STARTED, the object, DELETE_FINISHED. It was never
+// readable.
+func (c *Copier) abandon(ctx context.Context, seg *metadata.Segment, w metadata.Writer) error {
+	ending, err := c.end(ctx, seg, w)
+	if err != nil {
+		return err
 	}
 	if err := c.ep.Delete(ctx, object.Key(seg.Partition, seg.StartOffset, seg.ID)); err != nil {
 		return err
 	}
-	if ev, err = metadata.DeleteFinished(ev.Segment(), w, c.o.Now().UnixMilli()); err != nil {
+	ev, err := metadata.DeleteFinished(ending, w, c.o.Now().UnixMilli())
+	if err != nil {
 		return err
 	}
 	if err := c.meta.Publish(ctx, ev); err != nil {
@@ -258,4 +335,73 @@ func (c *Copier) covers(p segment.Partition, offset int64) bool {
 	}
 	_, ok := view.Lookup(nil, offset)
 	return ok
+}
+
+// Forget says that the partition's log now starts at logStart: segments that end
+// below it will not be copied any more, so those that failed to be hold nothing
+// back.
+func (c *Copier) Forget(p segment.Partition, logStart int64) { c.order.forget(p, logStart) }
+
+// checkOwner makes sure that the prefix is ours, or nobody's and metadata has
+// nothing in it: a metadata store with readable segments and a prefix without
+// their owner's marker do not belong together. It asks once.
+func (c *Copier) checkOwner(ctx context.Context) error {
+	c.owner.Lock()
+	checked := c.owner.checked
+	c.owner.Unlock()
+	if checked {
+		return nil
+	}
+	err := transfer.CheckOwner(ctx, c.ep, c.meta.ID())
+	var owner *transfer.OwnerError
+	if errors.As(err, &owner) && owner.Owner == "" {
+		var some bool
+		if some, err = c.anyReadable(); err == nil && some {
+			err = owner
+		}
+	}
+	if err != nil {
+		return err
+	}
+	c.owner.Lock()
+	c.owner.checked = true
+	c.owner.Unlock()
+	return nil
+}
+
+func (c *Copier) anyReadable() (bool, error) {
+	partitions, err := c.meta.Partitions()
+	if err != nil {
+		return false, err
+	}
+	for _, p := range partitions {
+		view, err := c.meta.View(p)
+		if err != nil {
+			return false, err
+		}
+		for seg := range view.All() {
+			if seg.State == metadata.CopySegmentFinished {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// claim makes sure that the prefix names our metadata store as its owner, before
+// the first STARTED. It asks once.
+func (c *Copier) claim(ctx context.Context) error {
+	c.owner.Lock()
+	claimed := c.owner.claimed
+	c.owner.Unlock()
+	if claimed {
+		return nil
+	}
+	if err := transfer.ClaimOwner(ctx, c.ep, c.meta.ID()); err != nil {
+		return err
+	}
+	c.owner.Lock()
+	c.owner.claimed = true
+	c.owner.Unlock()
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/segtier/segtier/checksum"
 	"github.com/segtier/segtier/internal/header"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/lifecycle"
@@ -101,6 +102,8 @@ func (w world) check(t *testing.T, log *testseg.Log) {
 			finished = append(finished, seg)
 			named = append(named, object.Key(seg.Partition, seg.StartOffset, seg.ID))
 		case metadata.DeleteSegmentFinished:
+		case metadata.DeleteSegmentStarted: // of an id whose key holds bytes that are not ours
+			named = append(named, object.Key(seg.Partition, seg.StartOffset, seg.ID))
 		default:
 			t.Errorf("segment at %d was left in %s", seg.StartOffset, seg.State)
 		}
@@ -332,15 +335,19 @@ func TestOtherSourceTakesANewID(t *testing.T) {
 	w.check(t, after)
 }
 
-// TestForeignObjectUnderTheKey: other bytes under the id's own key end the id;
-// they are never overwritten while it lives, and the next attempt succeeds.
+// TestForeignObjectUnderTheKey: other bytes under the id's own key end the id.
+// They are neither overwritten nor deleted, and the next attempt succeeds.
 func TestForeignObjectUnderTheKey(t *testing.T) {
 	log := testseg.Random(7, testseg.Options{Segments: 1})
 	w := newWorld()
-	p := w.start(t, storetest.Rules(storetest.Rule{
-		Op: "upload", Key: "*/*/*/*.seg",
-		Fault: storetest.Fault{Kind: storetest.FailBefore, Err: objstore.ErrConflict},
-	}), nil, lifecycle.Events{})
+	var key string
+	p := w.start(t, func(c storetest.Call) storetest.Fault {
+		if c.Op == "upload" && c.Key != object.OwnerKey && key == "" {
+			key = c.Key
+			w.put(t, key, "not ours")
+		}
+		return storetest.Fault{}
+	}, nil, lifecycle.Events{})
 	if err := p.copyAll(t.Context(), log); !errors.Is(err, objstore.ErrConflict) {
 		t.Fatal(err)
 	}
@@ -348,174 +355,76 @@ func TestForeignObjectUnderTheKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.check(t, log)
-}
-
-func TestPrefixOfAnotherMetadataStore(t *testing.T) {
-	log := testseg.Random(8, testseg.Options{Segments: 1})
-	w := newWorld()
-	if err := w.start(t, nil, nil, lifecycle.Events{}).copyAll(t.Context(), log); err != nil {
-		t.Fatal(err)
-	}
-	other := world{w.store, metadatatest.NewMem()}
-	err := other.start(t, nil, nil, lifecycle.Events{}).copyAll(t.Context(), log)
-	var owner *lifecycle.OwnerError
-	if !errors.As(err, &owner) || owner.Owner != w.meta.ID() || owner.Mine != other.meta.ID() {
-		t.Fatalf("error %v, want the owner %s named", err, w.meta.ID())
-	}
-	if view, err := other.meta.View(log.Partition); err != nil {
-		t.Fatal(err)
-	} else if seg, ok := view.Latest(nil); ok {
-		t.Errorf("a record was written: %+v", seg)
-	}
-}
-
-// TestFinishedInOffsetOrder uploads three segments at once, lets the uploads
-// end in every order, and sees FINISHED written in offset order.
-func TestFinishedInOffsetOrder(t *testing.T) {
-	log := testseg.Random(9, testseg.Options{Segments: 3, Batches: 10})
-	for _, order := range [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
-		t.Run(fmt.Sprint(order), func(t *testing.T) {
-			w := newWorld()
-			gates := map[int64]chan struct{}{}
-			reached := map[int64]chan struct{}{}
-			for _, s := range log.Segments {
-				gates[s.Info().StartOffset] = make(chan struct{})
-				reached[s.Info().StartOffset] = make(chan struct{})
-			}
-			var mu sync.Mutex
-			var finished []int64
-			p := w.start(t, func(c storetest.Call) storetest.Fault {
-				if c.Op != "upload" || c.Key == object.OwnerKey {
-					return storetest.Fault{}
-				}
-				_, start, _, err := object.ParseKey(c.Key)
-				if err != nil {
-					t.Error(err)
-				}
-				close(reached[start])
-				return storetest.Fault{Kind: storetest.Wait, Gate: gates[start]}
-			}, func(c metadatatest.Call) metadatatest.Fault {
-				if c.Op == "publish" && c.Event.To() == metadata.CopySegmentFinished {
-					mu.Lock()
-					finished = append(finished, c.Event.Segment().StartOffset)
-					mu.Unlock()
-				}
-				return metadatatest.Fault{}
-			}, lifecycle.Events{})
-			var wg sync.WaitGroup
-			for _, s := range log.Segments {
-				wg.Go(func() {
-					if _, err := p.copier.Copy(t.Context(), s, writer); err != nil {
-						t.Error(err)
-					}
-				})
-				<-reached[s.Info().StartOffset] // all of them have entered before one ends
-			}
-			for _, i := range order {
-				close(gates[log.Segments[i].Info().StartOffset])
-			}
-			wg.Wait()
-			if !slices.IsSorted(finished) || len(finished) != 3 {
-				t.Errorf("FINISHED in the order %v", finished)
-			}
-			w.check(t, log)
-		})
-	}
-}
-
-// TestFrontierStopsAtAFailure: a segment above one that failed is not made
-// readable until that one was copied.
-func TestFrontierStopsAtAFailure(t *testing.T) {
-	log := testseg.Random(10, testseg.Options{Segments: 3, Batches: 10})
-	w := newWorld()
-	p := w.start(t, storetest.Rules(storetest.Rule{
-		Op: "upload", Key: "*/*/*/*.seg",
-		Fault: storetest.Fault{Kind: storetest.FailBefore},
-	}), nil, lifecycle.Events{})
-	if _, err := p.copier.Copy(t.Context(), log.Segments[0], writer); err == nil {
-		t.Fatal("the fault was not injected")
-	}
-	_, err := p.copier.Copy(t.Context(), log.Segments[1], writer)
-	var order *lifecycle.OrderError
-	if !errors.As(err, &order) || order.Failed != log.Segments[0].Info().StartOffset {
-		t.Fatalf("error %v, want an OrderError naming offset %d", err, log.Segments[0].Info().StartOffset)
-	}
-	view, err := w.meta.View(log.Partition)
+	ep, err := endpoint.New(w.store, endpoint.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if seg, ok := view.Latest(nil); ok {
-		t.Fatalf("segment at %d is readable past the one that failed", seg.StartOffset)
+	defer ep.Close()
+	if got := read(t, ep, key, len("not ours")); string(got) != "not ours" {
+		t.Errorf("the foreign object is now %q", got)
 	}
-	if err := p.copyAll(t.Context(), log); err != nil {
-		t.Fatal(err)
-	}
-	w.check(t, log)
 }
 
-// TestFrontierGoesOnWhenAnotherCopied: what failed here was copied by another
-// process, so it holds nothing back.
-func TestFrontierGoesOnWhenAnotherCopied(t *testing.T) {
-	log := testseg.Random(11, testseg.Options{Segments: 2, Batches: 10})
-	w := newWorld()
-	p := w.start(t, storetest.Rules(storetest.Rule{
-		Op: "upload", Key: "*/*/*/*.seg",
-		Fault: storetest.Fault{Kind: storetest.FailBefore},
-	}), nil, lifecycle.Events{})
-	if _, err := p.copier.Copy(t.Context(), log.Segments[0], writer); err == nil {
-		t.Fatal("the fault was not injected")
+// put creates an object behind everybody's back.
+func (w world) put(t *testing.T, key, content string) {
+	t.Helper()
+	sum := checksum.Sum{Len: int64(len(content)), CRC32C: checksum.CRC32C([]byte(content))}
+	_, err := w.store.Upload(t.Context(), objstore.UploadRequest{
+		Key: key, Body: strings.NewReader(content), Size: sum.Len, PartSize: sum.Len, PartSums: []checksum.Sum{sum},
+	})
+	if err != nil {
+		t.Error(err)
 	}
-	if _, err := w.start(t, nil, nil, lifecycle.Events{}).copier.Copy(t.Context(), log.Segments[0], writer); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.copier.Copy(t.Context(), log.Segments[1], writer); err != nil {
-		t.Fatal(err)
-	}
-	w.check(t, log)
 }
 
-// TestWaitingForTheTurnEndsWithTheContext: a copy whose turn does not come is
-// cancelled by its own context and leaves the lower one alone.
-func TestWaitingForTheTurnEndsWithTheContext(t *testing.T) {
-	log := testseg.Random(12, testseg.Options{Segments: 2, Batches: 10})
+// TestStoreThatIsNotTheMetadatas: metadata with readable segments is not used
+// with an empty store, neither to copy more nor to say that a segment is there.
+// TestDamagedOwnerMarker: one clear error, which no conflict of a copy can be
+// taken for.
+// TestCloseEndsCopies: Close cancels a copy whose store hangs, waits for it, and
+// lets no later one in.
+func TestCloseEndsCopies(t *testing.T) {
+	log := testseg.Random(18, testseg.Options{Segments: 1})
 	w := newWorld()
-	gate, reached := make(chan struct{}), make(chan struct{})
-	lowest := log.Segments[0].Info().StartOffset
-	uploaded := make(chan struct{})
-	higher := sync.OnceFunc(func() { close(uploaded) })
+	reached := make(chan struct{})
 	p := w.start(t, func(c storetest.Call) storetest.Fault {
 		if c.Op == "upload" && c.Key != object.OwnerKey {
-			if _, start, _, _ := object.ParseKey(c.Key); start == lowest {
-				close(reached)
-				return storetest.Fault{Kind: storetest.Wait, Gate: gate}
-			}
-			higher()
+			close(reached)
+			return storetest.Fault{Kind: storetest.Hang}
 		}
 		return storetest.Fault{}
 	}, nil, lifecycle.Events{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if _, err := p.copier.Copy(t.Context(), log.Segments[0], writer); err != nil {
-			t.Error(err)
-		}
-	})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.copier.Copy(t.Context(), log.Segments[0], writer)
+		ended <- err
+	}()
 	<-reached
-	ctx, cancel := context.WithCancel(t.Context())
-	wg.Go(func() {
-		if _, err := p.copier.Copy(ctx, log.Segments[1], writer); !errors.Is(err, context.Canceled) {
-			t.Errorf("error %v, want context.Canceled", err)
-		}
-	})
-	<-uploaded
-	cancel()
-	close(gate)
-	wg.Wait()
-	if err := p.copyAll(t.Context(), log); err != nil {
-		t.Fatal(err)
+	p.copier.Close()
+	if err := <-ended; !errors.Is(err, lifecycle.ErrClosed) {
+		t.Errorf("the copy that ran ended with %v", err)
 	}
-	w.check(t, log)
+	before := p.store.Effects().Count()
+	if _, err := p.copier.Copy(t.Context(), log.Segments[0], writer); !errors.Is(err, lifecycle.ErrClosed) {
+		t.Errorf("a later copy: %v", err)
+	}
+	if p.store.Effects().Count() != before {
+		t.Error("a later copy had an effect")
+	}
+	p.copier.Close()
 }
 
+// TestACallerThatLeaves: the lower copy was cancelled by its own caller. The
+// higher one is refused, before it sends anything, and not with the other
+// caller's context error.
+// TestFinishedInOffsetOrder uploads three segments at once, lets the uploads
+// end in every order, and sees FINISHED written in offset order.
+// TestFrontierStopsAtAFailure: a segment above one that failed is not made
+// readable until that one was copied.
+// TestFrontierGoesOnWhenAnotherCopied: what failed here was copied by another
+// process, so it holds nothing back.
+// TestWaitingForTheTurnEndsWithTheContext: a copy whose turn does not come is
+// cancelled by its own context and leaves the lower one alone.
 // TestFencedWriter: a deposed leader cannot finish what it began.
 func TestFencedWriter(t *testing.T) {
 	log := testseg.Random(13, testseg.Options{Segments: 2, Batches: 10, Plain: true})

@@ -23,15 +23,21 @@
 //	object complete      a record, the whole object    finds the same bytes: success, goes on
 //	FINISHED             everything                    returns it as existing
 //
+// Other bytes under the id's own key (objstore.ErrConflict) are neither
+// overwritten nor deleted: the id goes to DELETE_STARTED, and the next Copy takes a
+// new one.
+//
 // If the source is not the one that was scanned for a STARTED record (another
 // fingerprint), the old id is deleted and a new one taken: a key belongs to one
 // id and one content for ever.
 //
 // # Order
 //
-// Copies of one partition may overlap, but FINISHED is written in offset order,
-// and never past a segment that failed in this process: what lies below the end
-// of the last FINISHED segment may be deleted locally by the host.
+// Copies of one partition are begun in offset order and may overlap. FINISHED is
+// written lowest first among those that were begun, and never past one that failed
+// in this process, until that one is copied or [Copier.Forget] says that the log
+// start has passed it. What may be deleted locally is for
+// metadata.View.CoveredUpTo to say, from the log start on.
 //
 // # Not handled here yet
 //

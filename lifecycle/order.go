@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -9,8 +10,9 @@ import (
 )
 
 // OrderError says that a segment was not made readable because a lower one of
-// its partition failed to be copied. Copy that one first; its own upload is kept
-// and found again.
+// its partition failed to be copied in this process. Copy that one first (or
+// Forget it, if the log start has passed it); an upload that was made is kept and
+// found again.
 type OrderError struct {
 	Partition segment.Partition
 	Failed    int64 // the base offset of the segment that failed
@@ -22,8 +24,14 @@ func (e *OrderError) Error() string {
 	return fmt.Sprintf("the segment at offset %d of %s must be copied first, it failed: %v", e.Failed, e.Partition, e.Err)
 }
 
-// Unwrap returns why the lower segment failed.
-func (e *OrderError) Unwrap() error { return e.Err }
+// Unwrap returns why the lower segment failed, unless its caller had left: the
+// end of that caller's context is not the end of this one's.
+func (e *OrderError) Unwrap() error {
+	if errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded) {
+		return nil
+	}
+	return e.Err
+}
 
 // orders holds, per partition, which copies are running and which failed.
 type orders struct {
@@ -32,28 +40,33 @@ type orders struct {
 }
 
 type order struct {
-	running map[int64]int   // base offset -> copies of it now
-	failed  map[int64]error // base offset -> why its last copy failed
-	changed chan struct{}   // closed and replaced at every leave
+	running map[int64]int     // base offset -> copies of it now
+	failed  map[int64]failure // by base offset: the last copy failed
+	changed chan struct{}     // closed and replaced at every leave
+}
+
+type failure struct {
+	end int64 // the segment's last offset
+	err error
 }
 
 // turn is one copy's place in the order of its partition.
 type turn struct {
-	all       *orders
-	partition segment.Partition
-	start     int64
+	all        *orders
+	partition  segment.Partition
+	start, end int64
 }
 
-func (o *orders) enter(p segment.Partition, start int64) *turn {
+func (o *orders) enter(p segment.Partition, start, end int64) *turn {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	q := o.partitions[p]
 	if q == nil {
-		q = &order{running: map[int64]int{}, failed: map[int64]error{}, changed: make(chan struct{})}
+		q = &order{running: map[int64]int{}, failed: map[int64]failure{}, changed: make(chan struct{})}
 		o.partitions[p] = q
 	}
 	q.running[start]++
-	return &turn{all: o, partition: p, start: start}
+	return &turn{all: o, partition: p, start: start, end: end}
 }
 
 // leave ends the copy. A failed one holds back what lies above it until it is copied.
@@ -66,57 +79,93 @@ func (t *turn) leave(err error) {
 		delete(q.running, t.start)
 	}
 	if err != nil {
-		q.failed[t.start] = err
+		q.failed[t.start] = failure{t.end, err}
 	} else {
 		delete(q.failed, t.start)
 	}
+	o.notify(t.partition, q)
+}
+
+// notify wakes those who wait and drops an order with nothing in it. Needs mu.
+func (o *orders) notify(p segment.Partition, q *order) {
 	close(q.changed)
 	q.changed = make(chan struct{})
 	if len(q.running) == 0 && len(q.failed) == 0 {
-		delete(o.partitions, t.partition)
+		delete(o.partitions, p)
 	}
 }
 
+// forget drops the failures of segments that end below logStart.
+func (o *orders) forget(p segment.Partition, logStart int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	q := o.partitions[p]
+	if q == nil {
+		return
+	}
+	for start, f := range q.failed {
+		if f.end < logStart {
+			delete(q.failed, start)
+		}
+	}
+	o.notify(p, q)
+}
+
 // await returns when every lower copy of the partition that was running has
-// ended, nil if none of them failed. covered says whether an offset has become readable
-// otherwise, by another process for example; then its failure here is forgotten.
+// ended, nil if none of them failed. covered says whether an offset has become
+// readable otherwise, by another process for example; then its failure here is
+// forgotten.
 func (t *turn) await(ctx context.Context, covered func(segment.Partition, int64) bool) error {
 	for {
-		lower, failed, cause, changed := t.look()
-		switch {
-		case lower:
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		case cause == nil:
-			return nil
-		case covered(t.partition, failed):
-			t.forget(failed)
-		default:
-			return &OrderError{Partition: t.partition, Failed: failed, Err: cause}
+		lower, changed := t.lowerRunning()
+		if !lower {
+			return t.blocked(covered)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
 
-// look reports whether a lower copy runs, and the lowest one that failed.
-func (t *turn) look() (lower bool, failed int64, cause error, changed <-chan struct{}) {
+// blocked returns an *OrderError if a lower segment failed.
+func (t *turn) blocked(covered func(segment.Partition, int64) bool) error {
+	for {
+		start, f, ok := t.lowestFailed()
+		switch {
+		case !ok:
+			return nil
+		case !covered(t.partition, start):
+			return &OrderError{Partition: t.partition, Failed: start, Err: f.err}
+		}
+		t.settle(start)
+	}
+}
+
+func (t *turn) lowerRunning() (lower bool, changed <-chan struct{}) {
 	t.all.mu.Lock()
 	defer t.all.mu.Unlock()
 	q := t.all.partitions[t.partition]
 	for start := range q.running {
 		lower = lower || start < t.start
 	}
-	for start, err := range q.failed {
-		if start < t.start && (cause == nil || start < failed) {
-			failed, cause = start, err
-		}
-	}
-	return lower, failed, cause, q.changed
+	return lower, q.changed
 }
 
-func (t *turn) forget(start int64) {
+func (t *turn) lowestFailed() (start int64, lowest failure, ok bool) {
+	t.all.mu.Lock()
+	defer t.all.mu.Unlock()
+	for at, f := range t.all.partitions[t.partition].failed {
+		if at < t.start && (!ok || at < start) {
+			start, lowest, ok = at, f, true
+		}
+	}
+	return start, lowest, ok
+}
+
+// settle forgets one failure.
+func (t *turn) settle(start int64) {
 	t.all.mu.Lock()
 	defer t.all.mu.Unlock()
 	delete(t.all.partitions[t.partition].failed, start)

@@ -241,8 +241,8 @@ func (v *View) Latest(lineage segment.Lineage) (*Segment, bool) {
 }
 
 // CopiedUpTo returns the last offset of the unbroken run of covered offsets that
-// begins with the earliest one, -1 if none is covered: the host may delete local
-// data up to there.
+// begins with the earliest one, -1 if none is covered. It says nothing of what
+// lies below the earliest; CoveredUpTo does.
 func (v *View) CopiedUpTo(lineage segment.Lineage) int64 {
 	lineage = v.resolve(lineage)
 	end := int64(-1)

@@ -43,6 +43,12 @@ type ScanOptions struct {
 	PartSize int64
 }
 
+// Validate reports what is wrong with the options.
+func (o ScanOptions) Validate() error {
+	_, err := o.validate()
+	return err
+}
+
 func (o ScanOptions) validate() (ScanOptions, error) {
 	if o.ChunkSize == 0 {
 		o.ChunkSize = object.DefaultChunkSize

@@ -16,6 +16,7 @@ import (
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/segment"
+	"github.com/segtier/segtier/transfer"
 )
 
 func (a *app) copyCommand() *cobra.Command {
@@ -287,7 +288,7 @@ func (c *copier) copySegment(ctx context.Context, d partitionDir, base int64) er
 	c.bar.begin(fmt.Sprintf("copying %s at %d", nameOf(d.partition), base), size)
 	seg, err := c.tier.Copy(ctx, src, d.writer)
 	if err != nil {
-		return err
+		return inDir(d, err)
 	}
 	c.bar.end()
 	c.bar.clear()
@@ -301,6 +302,15 @@ func (c *copier) copySegment(ctx context.Context, d partitionDir, base int64) er
 		return fmt.Errorf("%w: %w", errOutput, err)
 	}
 	return nil
+}
+
+// inDir names the file that a source was refused for, as the user knows it.
+func inDir(d partitionDir, err error) error {
+	var scan *transfer.ScanError
+	if !errors.As(err, &scan) {
+		return err
+	}
+	return fmt.Errorf("%s, %s of the segment at offset %d: %w", d.dir.Path, scan.File, scan.StartOffset, err)
 }
 
 // errOutput: stdout cannot be written to.
@@ -331,7 +341,7 @@ func (c *copier) fail(err error) {
 
 // wholeStore reports whether an error would be met by every partition.
 func wholeStore(err error) bool {
-	var owner *lifecycle.OwnerError
+	var owner *transfer.OwnerError
 	return errors.As(err, &owner) || errors.Is(err, errOutput) || errors.Is(err, objstore.ErrFull) || errors.Is(err, objstore.ErrReadOnly) ||
 		errors.Is(err, metadata.ErrUnavailable) || errors.Is(err, metadata.ErrClosed) || errors.Is(err, metadata.ErrCorrupt)
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/segtier/segtier/fetch"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/objstore"
+	"github.com/segtier/segtier/segment"
+	"github.com/segtier/segtier/transfer"
 )
 
 // The exit statuses; the package comment lists them for users.
@@ -58,6 +60,14 @@ func nextStep(err error) string {
 	switch {
 	case errors.As(err, &below):
 		return fmt.Sprintf("the tier begins at offset %d; 'earliest' stands for it", below.LogStart)
+	case errors.Is(err, fetch.ErrCorruption):
+		return "run 'segtier verify' for all that is damaged, and bring those objects back from a copy of the store"
+	case errors.Is(err, transfer.ErrCorruptSegment):
+		return "bring the file back from another replica of the partition; what was copied before it stays readable"
+	case errors.Is(err, transfer.ErrEmpty), errors.Is(err, segment.ErrEmptySegment):
+		return "a closed segment is never empty: the directory may be damaged, or be of a broker that is still starting"
+	case errors.Is(err, transfer.ErrSourceChanged):
+		return "copy again once the broker has closed the segment"
 	case errors.Is(err, metadata.ErrFenced):
 		return "copy from the broker that leads the partition now; its leader epoch is greater"
 	case errors.Is(err, metadata.ErrCorrupt):

@@ -110,6 +110,9 @@ func readableBytes(tier *opened, partitions []segment.Partition) (total int64, e
 
 func (a *app) printFinding(f audit.Finding) error {
 	seg := f.Segment
+	if seg == nil {
+		seg = &metadata.Segment{StartOffset: -1, EndOffset: -1} // it is of the whole prefix
+	}
 	if a.json {
 		return jsonLines(a.stdout).Encode(findingLine{
 			Reason:      string(f.Reason),

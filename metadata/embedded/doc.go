@@ -1,7 +1,7 @@
 // Package embedded keeps metadata durably in one file: the default store for a
 // host that has no Kafka topic to share, and for the command.
 //
-// The file is a bbolt database. It belongs to one process at a time; views are
+// The file is a bbolt database. It belongs to one writing process at a time, or to any number of reading ones; views are
 // served from memory, where everything is held.
 //
 // # Guarantees

@@ -1,4 +1,4 @@
-// Package endpoint is a [objstore.Store] and what we learned of it: how many
+// Package endpoint is an [objstore.Store] and what we learned of it: how many
 // requests and bytes may be in flight, when it asked for fewer, which of its
 // errors pass when tried again. Every request of the library goes through one
 // Endpoint for each store, whoever makes it, so that the bounds hold for all of

@@ -1,0 +1,85 @@
+package segtier_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/segtier/segtier"
+	"github.com/segtier/segtier/internal/testseg"
+	"github.com/segtier/segtier/lifecycle"
+	"github.com/segtier/segtier/metadata"
+	"github.com/segtier/segtier/metadata/metadatatest"
+	"github.com/segtier/segtier/objstore/storetest"
+)
+
+var writer = metadata.Writer{BrokerID: 1, LeaderEpoch: 1 << 20}
+
+// TestFrontier: what may be deleted locally never covers what was not copied,
+// whatever was copied first, and never goes back.
+func TestFrontier(t *testing.T) {
+	log := testseg.Random(1, testseg.Options{Segments: 3})
+	tier := openTier(t, t.TempDir(), segtier.Options{})
+	p := log.Partition
+	var base []int64
+	for _, s := range log.Segments {
+		base = append(base, s.Info().StartOffset)
+	}
+	want := func(logStart, frontier int64) {
+		t.Helper()
+		got, err := tier.CopiedUpTo(p, log.Epochs, logStart)
+		if err != nil || got != frontier {
+			t.Errorf("frontier from %d is %d (%v), want %d", logStart, got, err, frontier)
+		}
+	}
+	want(base[0], base[0]-1)
+	if _, err := tier.Copy(t.Context(), log.Segments[2], writer); err != nil {
+		t.Fatal(err)
+	}
+	want(base[0], base[0]-1) // nothing below the third was copied
+	want(base[2], log.Segments[2].Info().EndOffset)
+	if _, err := tier.Copy(t.Context(), log.Segments[0], writer); err != nil {
+		t.Fatal(err)
+	}
+	want(base[0], base[1]-1)
+	want(base[0]+1, base[1]-1)
+	if _, err := tier.Copy(t.Context(), log.Segments[1], writer); err != nil {
+		t.Fatal(err)
+	}
+	want(base[0], log.Segments[2].Info().EndOffset)
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for name, o := range map[string]segtier.Options{
+		"no store":         {Metadata: metadatatest.NewMem()},
+		"no metadata":      {Store: storetest.NewMem()},
+		"negative memory":  {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), MemoryBytes: -1},
+		"huge chunks":      {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), ChunkSize: 1 << 40},
+		"too little":       {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), MemoryBytes: 1 << 20},
+		"negative request": {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), Requests: -1},
+	} {
+		if tier, err := segtier.Open(t.Context(), o); err == nil {
+			t.Errorf("%s: accepted", name)
+			_ = tier.Close()
+		}
+	}
+}
+
+func TestClosedTier(t *testing.T) {
+	log := testseg.Random(2, testseg.Options{Segments: 1})
+	meta := metadatatest.NewMem()
+	tier, err := segtier.Open(t.Context(), segtier.Options{Store: storetest.NewMem(), Metadata: meta})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := tier.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := tier.Copy(t.Context(), log.Segments[0], writer); !errors.Is(err, lifecycle.ErrClosed) {
+		t.Errorf("copy after close: %v", err)
+	}
+	if ps, err := meta.Partitions(); err != nil || len(ps) != 0 {
+		t.Errorf("copy after close wrote metadata: %v, %v", ps, err)
+	}
+}

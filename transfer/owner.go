@@ -1,0 +1,104 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/segtier/segtier/checksum"
+	"github.com/segtier/segtier/object"
+	"github.com/segtier/segtier/objstore"
+	"github.com/segtier/segtier/objstore/endpoint"
+)
+
+// OwnerError says that the store's prefix does not belong to the metadata store
+// that wants to use it. Two metadata stores over one prefix would take each
+// other's objects for orphans; one over two prefixes would take the objects of
+// the first for lost.
+type OwnerError struct {
+	Owner string // the metadata store that owns the prefix, "" if none does
+	Mine  string // the one that wants to use it
+}
+
+// Error says what to do.
+func (e *OwnerError) Error() string {
+	if e.Owner == "" {
+		return fmt.Sprintf("the store has no %s although metadata store %s has readable segments in it: this is another store, or it was emptied; use the store that was copied to",
+			object.OwnerKey, e.Mine)
+	}
+	return fmt.Sprintf("%s: the prefix is owned by metadata store %s, not by %s: use that metadata store, or another prefix",
+		object.OwnerKey, e.Owner, e.Mine)
+}
+
+// CheckOwner asks to whom the prefix belongs: nil if to the metadata store id,
+// an *OwnerError with the owner's name if to another, and one without a name if
+// there is no marker. It changes nothing.
+func CheckOwner(ctx context.Context, ep *endpoint.Endpoint, id string) error {
+	owner, err := readOwner(ctx, ep)
+	switch {
+	case errors.Is(err, objstore.ErrNotExist):
+		return &OwnerError{Mine: id}
+	case err != nil:
+		return err
+	case owner.MetadataID != id:
+		return &OwnerError{Owner: owner.MetadataID, Mine: id}
+	}
+	return nil
+}
+
+// ClaimOwner makes the prefix the metadata store id's, unless it is another's:
+// that is an *OwnerError. Creating the marker is conditional, so of two that race
+// one wins and the other learns its name. Claiming again changes nothing.
+func ClaimOwner(ctx context.Context, ep *endpoint.Endpoint, id string) error {
+	marker, err := object.Owner{MetadataID: id}.Marshal()
+	if err != nil {
+		return err
+	}
+	sum := checksum.Sum{Len: int64(len(marker)), CRC32C: checksum.CRC32C(marker)}
+	_, err = ep.Upload(ctx, objstore.UploadRequest{
+		Key:      object.OwnerKey,
+		Body:     bytes.NewReader(marker),
+		Size:     sum.Len,
+		PartSize: sum.Len,
+		PartSums: []checksum.Sum{sum},
+		Token:    id,
+	})
+	if errors.Is(err, objstore.ErrConflict) {
+		return CheckOwner(ctx, ep, id) // who was faster, or what is wrong with the marker
+	}
+	return err
+}
+
+// maxOwnerSize bounds the marker that is read: it is ours or nonsense.
+const maxOwnerSize = 4096
+
+func readOwner(ctx context.Context, ep *endpoint.Endpoint) (object.Owner, error) {
+	info, err := ep.Stat(ctx, object.OwnerKey)
+	if err != nil {
+		return object.Owner{}, err
+	}
+	if info.Size <= 0 || info.Size > maxOwnerSize {
+		return object.Owner{}, badMarker(fmt.Errorf("%w: it has %d bytes", object.ErrCorrupt, info.Size))
+	}
+	b := make([]byte, info.Size)
+	_, err = ep.Read(ctx, endpoint.ReadRequest{
+		Key:        object.OwnerKey,
+		ObjectSize: info.Size,
+		IfMatch:    info.Identity,
+		Pieces:     []endpoint.Piece{{Buf: b, NoVerify: true}},
+	})
+	if err != nil {
+		return object.Owner{}, err
+	}
+	owner, err := object.ParseOwner(b)
+	if err != nil {
+		return object.Owner{}, badMarker(err)
+	}
+	return owner, nil
+}
+
+func badMarker(err error) error {
+	return fmt.Errorf("%s cannot be read, so the prefix may be anybody's: %w (bring it back from a copy of the store, or use another prefix)",
+		object.OwnerKey, err)
+}
