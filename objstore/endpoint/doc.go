@@ -20,7 +20,8 @@
 //     ErrChanged, ErrConflict, ErrReadOnly, ErrFull, ErrClosed.
 //   - At most Options.Requests requests and Options.BytesInFlight bytes are in
 //     flight, given out in the order in which they were asked for. Nothing
-//     that waits, for a slot or for the next try, holds a slot.
+//     that waits, for a slot, for its share of Options.UploadBytesPerSecond or for
+//     the next try, holds a slot.
 //   - A store that sends no byte for Options.ProgressTimeout loses the request,
 //     which goes on elsewhere. A slow store that keeps sending is left alone.
 //   - Close ends every call in progress with ErrClosed, and waits for them.
