@@ -115,6 +115,9 @@ func (s *Store) fault(ctx context.Context, operation string, err error) error {
 	var api smithy.APIError
 	if errors.As(err, &api) {
 		e.Code, e.Message = shorten(api.ErrorCode(), 60), shorten(api.ErrorMessage(), 300)
+		if e.Message == "UnknownError" { // the SDK's word for none
+			e.Message = ""
+		}
 	} else {
 		e.Message = shorten("the answer cannot be read: "+err.Error(), 300)
 	}
@@ -197,7 +200,7 @@ func (s *Store) classify(e *ServiceError, header http.Header) {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		e.Err = objstore.ErrThrottled
 	case http.StatusNotImplemented, http.StatusMethodNotAllowed:
-		e.Err, e.Hint = errNotImplemented, "the service does not implement "+e.Operation
+		e.Err = errNotImplemented
 	case http.StatusInsufficientStorage:
 		e.Err = objstore.ErrFull
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -227,7 +230,7 @@ func (s *Store) classifyCode(e *ServiceError, header http.Header) bool {
 	case "RequestTimeout", "IncompleteBody", "InvalidPart", "InvalidPartOrder", "InternalError":
 		// May pass; 400 says otherwise.
 	case "NotImplemented":
-		e.Err, e.Hint = errNotImplemented, "the service does not implement "+e.Operation
+		e.Err = errNotImplemented
 	case "QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "NoSpaceLeftOnDevice":
 		e.Err = objstore.ErrFull
 	case "RequestTimeTooSkewed", "RequestInTheFuture", "RequestExpired":
@@ -302,9 +305,8 @@ func shorten(text string, n int) string {
 
 // failed returns err as the *objstore.Error of a call.
 func failed(at objstore.Error, err error) error {
-	var e *objstore.Error
-	if errors.As(err, &e) && e.Op == at.Op {
-		return err
+	if e, ok := err.(*objstore.Error); ok && e.Op == at.Op { //nolint:errorlint // the outermost error alone: what it wraps is not the call's
+		return e
 	}
 	var service *ServiceError
 	if errors.As(err, &service) {
@@ -312,4 +314,25 @@ func failed(at objstore.Error, err error) error {
 	}
 	at.Err = err
 	return &at
+}
+
+// within wraps what an *objstore.Error says, so that the call stays named once.
+func within(err error, wrap func(error) error) error {
+	e, ok := err.(*objstore.Error) //nolint:errorlint // the outermost error alone
+	if !ok {
+		return wrap(err)
+	}
+	wrapped := *e
+	wrapped.Err = wrap(e.Err)
+	return &wrapped
+}
+
+// plain keeps from callers a sentinel that, of an upload, would say something
+// else than it says of a read: that what was just written is absent or replaced may
+// pass.
+func plain(err error) error {
+	if errors.Is(err, objstore.ErrNotExist) || errors.Is(err, objstore.ErrChanged) || errors.Is(err, objstore.ErrRange) {
+		return errors.New(err.Error())
+	}
+	return err
 }

@@ -190,7 +190,7 @@ func (u *upload) conclude(ctx context.Context, h *head, from origin) (objstore.E
 			return u.wrong(ctx, h, from, err)
 		}
 		if err != nil {
-			return objstore.Evidence{}, fmt.Errorf("reading back: %w", err)
+			return objstore.Evidence{}, fmt.Errorf("reading back: %w", plain(err))
 		}
 	}
 	ev := objstore.Evidence{Size: h.info.Size, Identity: h.info.Identity, Existed: from == found, Parts: make([]objstore.PartEvidence, 0, len(u.req.PartSums))}

@@ -123,7 +123,7 @@ const (
 	probeContent = "segtier wrote this to see what the service verifies; it may be deleted\n"
 	// cleanupTimeout bounds what is cleaned up after a caller has left: a store
 	// that hangs must not keep it, nor Close.
-	cleanupTimeout = 3 * time.Second
+	cleanupTimeout = 2 * time.Second
 )
 
 // probing is one probe: two objects and a multipart upload, of some bytes each.
@@ -289,7 +289,7 @@ func (p *probing) complete(ctx context.Context) error {
 		return nil
 	}
 	_, err = send(ctx, p.s, "CompleteMultipartUpload", 5*p.s.opts.StallTimeout, p.s.client.CompleteMultipartUpload, &awss3.CompleteMultipartUploadInput{
-		Bucket: &p.s.opts.Bucket, Key: &p.right, UploadId: &p.uploadID, IfNoneMatch: p.condition,
+		Bucket: &p.s.opts.Bucket, Key: &p.right, UploadId: &p.uploadID, IfNoneMatch: p.condition, MpuObjectSize: &p.sum.Len,
 		MultipartUpload:     &types.CompletedMultipartUpload{Parts: []types.CompletedPart{{ETag: out.ETag, PartNumber: aws.Int32(1), ChecksumCRC32C: &crc}}},
 		ExpectedBucketOwner: optional(p.s.opts.ExpectedBucketOwner),
 	})

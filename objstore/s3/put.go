@@ -112,7 +112,7 @@ func (u *upload) single(ctx context.Context) (objstore.Evidence, error) {
 	}
 	h, err := u.s.head(ctx, u.name, u.s.opts.StallTimeout)
 	if err != nil {
-		return objstore.Evidence{}, fmt.Errorf("looking at what was written: %w", err)
+		return objstore.Evidence{}, fmt.Errorf("looking at what was written: %w", plain(err))
 	}
 	return u.conclude(ctx, h, written)
 }

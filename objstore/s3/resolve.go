@@ -21,7 +21,7 @@ func (m *multipart) end(ctx context.Context, err error) (objstore.Evidence, erro
 		if h, err = m.s.head(ctx, m.name, m.s.opts.StallTimeout); err == nil {
 			ev, err = m.conclude(ctx, h, written)
 		} else {
-			err = fmt.Errorf("looking at what was written: %w", err)
+			err = fmt.Errorf("looking at what was written: %w", plain(err))
 		}
 		m.id = "" // it is complete
 	case completed || errors.Is(err, errNoUpload):
@@ -47,15 +47,24 @@ func (m *multipart) tidy(ctx context.Context, err error) error {
 		if m.s.opts.OnCancel == KeepUpload {
 			return err
 		}
-	case errors.Is(err, objstore.ErrConflict), errors.Is(err, objstore.ErrCorrupt), errors.Is(err, errRace), errors.Is(err, errBody):
+	case errors.Is(err, objstore.ErrConflict), errors.Is(err, objstore.ErrCorrupt), errors.Is(err, errRace), errors.Is(err, errBody), malformed(err):
 		// None of these is cured by going on with the parts that are there.
 	default:
 		return err // for the next try
 	}
 	if cause := m.discard(ctx, m.id); cause != nil {
-		return annotate(err, fmt.Sprintf("upload %s of the object is left behind, aborting it failed: %v", m.id, cause))
+		return within(err, func(err error) error {
+			return fmt.Errorf("%w (and upload %s of the object is left behind, since aborting it failed: %v)", err, m.id, cause)
+		})
 	}
 	return err
+}
+
+// malformed reports whether the service found something wrong with the request
+// itself. That credentials have expired is nothing of the kind.
+func malformed(err error) bool {
+	var e *ServiceError
+	return errors.Is(err, objstore.ErrRefused) && errors.As(err, &e) && e.Status == 400 && e.Hint == ""
 }
 
 // discard aborts uploads, whether or not the caller is still there.
@@ -73,17 +82,6 @@ func (m *multipart) discard(ctx context.Context, ids ...string) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// annotate adds a remark to err and keeps its form.
-func annotate(err error, remark string) error {
-	var e *objstore.Error
-	if errors.As(err, &e) {
-		noted := *e
-		noted.Err = fmt.Errorf("%w (%s)", e.Err, remark)
-		return &noted
-	}
-	return fmt.Errorf("%w (%s)", err, remark)
 }
 
 // errUnresolved: whether a write took effect could not be found out. Nothing may
@@ -114,7 +112,9 @@ func (u *upload) unclear(ctx context.Context, cause error) (objstore.Evidence, e
 	defer cancel()
 	h, err := u.s.head(look, u.name, u.s.opts.StallTimeout)
 	if err != nil && !errors.Is(err, objstore.ErrNotExist) {
-		return objstore.Evidence{}, annotate(fmt.Errorf("%w: %w", errUnresolved, cause), fmt.Sprintf("looking failed: %v", err))
+		return objstore.Evidence{}, within(cause, func(cause error) error {
+			return fmt.Errorf("%w: %w (and looking for the object: %v)", errUnresolved, cause, err)
+		})
 	}
 	u.s.opts.Logger.DebugContext(look, "resolved the outcome of a write", "store", u.s.String(), "key", u.req.Key, "found", err == nil, "cause", cause)
 	if told := u.s.opts.Events.Resolved; told != nil {
