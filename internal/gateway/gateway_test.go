@@ -67,7 +67,9 @@ func TestServer(t *testing.T) {
 			t.Errorf("a server that was killed answers with status %d", status)
 		}
 		s.Kill() // again is fine
-		s.Restart()
+		if err := s.Restart(); err != nil {
+			t.Fatal(err)
+		}
 		denied()
 		if out := s.Output(); !strings.Contains(out, "VersityGW") || strings.Contains(out, s.SecretKey) {
 			t.Errorf("output: %s", out)

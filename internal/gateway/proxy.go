@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -77,9 +78,13 @@ const (
 
 // Action is what a Proxy does with a request. The zero Action passes it on.
 type Action struct {
-	// When Do, if not nil, is called; then the client's connection is cut.
+	// When Do, if not nil, is called; then the client's connection is cut. A
+	// request that ends before that moment comes is not struck.
 	When Moment
 	Do   func()
+
+	// End, if not nil, is called last, when the request has been dealt with.
+	End func(struck bool)
 
 	// Answer, if not nil, answers in the server's place.
 	Answer http.HandlerFunc
@@ -179,10 +184,12 @@ type strikeKey struct{}
 type strike struct {
 	action Action
 	once   sync.Once
+	struck atomic.Bool
 }
 
 func (s *strike) do() {
 	s.once.Do(func() {
+		s.struck.Store(true)
 		if s.action.Do != nil {
 			s.action.Do()
 		}
@@ -201,6 +208,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := &strike{}
 	if hook != nil {
 		s.action = hook(req)
+	}
+	if s.action.End != nil {
+		defer func() { s.action.End(s.struck.Load()) }()
 	}
 	if s.action.Answer != nil {
 		_, _ = io.Copy(io.Discard, r.Body) // the client may have gone

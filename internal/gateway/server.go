@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
@@ -42,7 +43,6 @@ type Server struct {
 	// AccessKey and SecretKey are the root user's; both are random.
 	AccessKey, SecretKey string
 
-	t        testing.TB
 	program  string
 	dir      string // of this server; data, the certificate
 	addr     string // host:port
@@ -64,7 +64,6 @@ func Start(t testing.TB, o Options) *Server {
 	s := &Server{
 		AccessKey: "AKIA" + rand.Text()[:16],
 		SecretKey: "secret-" + rand.Text() + rand.Text()[:7],
-		t:         t,
 		program:   program(t),
 		dir:       t.TempDir(),
 		addr:      freeAddr(t),
@@ -85,7 +84,9 @@ func Start(t testing.TB, o Options) *Server {
 			t.Logf("output of versitygw, its end:\n%s", s.Output())
 		}
 	})
-	s.Restart()
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 
@@ -156,8 +157,7 @@ func (s *Server) Kill() {
 // Restart starts the server again, killing it first if it runs: at the same
 // address, over the same directory, with the same keys. It returns when the server
 // answers.
-func (s *Server) Restart() {
-	s.t.Helper()
+func (s *Server) Restart() error {
 	s.Kill()
 	args := []string{"--port", s.addr, "--region", Region, "--health", healthPath, "--keep-alive"}
 	if s.secure {
@@ -169,14 +169,15 @@ func (s *Server) Restart() {
 	cmd.Stdout, cmd.Stderr = writerFunc(s.log), writerFunc(s.log)
 	p, err := startProcess(cmd)
 	if err != nil {
-		s.t.Fatalf("versitygw: %v", err)
+		return fmt.Errorf("versitygw: %w", err)
 	}
 	s.mu.Lock()
 	s.process = p
 	s.mu.Unlock()
 	if err := s.ready(p); err != nil {
-		s.t.Fatalf("versitygw does not answer at %s: %v\n%s", s.addr, err, s.Output())
+		return fmt.Errorf("versitygw does not answer at %s: %w\n%s", s.addr, err, s.Output())
 	}
+	return nil
 }
 
 // ready waits until the server answers.
@@ -219,23 +220,22 @@ func (s *Server) URL() string {
 // requests go to endpoint: URL of the server or of a proxy before it.
 func (s *Server) StoreURL(endpoint, prefix string) string {
 	query := url.Values{"region": {Region}, "endpoint": {endpoint}, "path-style": {"true"}}
+	if s.secure {
+		query.Set("ca-file", s.cert.certFile)
+	}
 	return "s3://" + Bucket + "/" + prefix + "?" + query.Encode()
 }
 
 // Env are the variables by which the AWS SDK finds the root user's keys, and
 // nothing else: no file or service of the machine is asked.
 func (s *Server) Env() []string {
-	env := []string{
+	return []string{
 		"AWS_ACCESS_KEY_ID=" + s.AccessKey,
 		"AWS_SECRET_ACCESS_KEY=" + s.SecretKey,
 		"AWS_EC2_METADATA_DISABLED=true",
 		"AWS_CONFIG_FILE=" + filepath.Join(s.dir, "no-config"),
 		"AWS_SHARED_CREDENTIALS_FILE=" + filepath.Join(s.dir, "no-credentials"),
 	}
-	if s.secure {
-		env = append(env, "AWS_CA_BUNDLE="+s.cert.certFile)
-	}
-	return env
 }
 
 // CAFile is the PEM file with the certificate to trust; "" over plain HTTP.

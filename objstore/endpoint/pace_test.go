@@ -158,6 +158,19 @@ func TestUploadThatGainsGoesOn(t *testing.T) {
 	})
 }
 
+// What the store refuses until somebody acts is not asked for again.
+func TestRefusedIsFinal(t *testing.T) {
+	store := &onePartATry{Store: storetest.NewMem(), err: objstore.ErrRefused, stuck: true}
+	ep, err := endpoint.New(store, endpoint.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ep.Close()
+	if _, err := ep.Upload(t.Context(), partsOf("a", 1)); !errors.Is(err, objstore.ErrRefused) || store.tries != 1 {
+		t.Errorf("%v after %d tries", err, store.tries)
+	}
+}
+
 // onePartATry confirms one more part with every try and then fails, until all
 // are there.
 type onePartATry struct {

@@ -5,11 +5,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 
@@ -164,7 +167,24 @@ func (s *Store) unsent(operation string, err error) error {
 	if errors.As(err, &api) {
 		return fmt.Errorf("%s: %s", operation, shorten(err.Error(), 300))
 	}
+	if s.mayWantTLS(err) {
+		return fmt.Errorf("%s: %w (an endpoint that speaks TLS cuts the connection so: does its URL begin with https://?)", operation, err)
+	}
 	return fmt.Errorf("%s: %w", operation, err)
+}
+
+// mayWantTLS reports whether err is what a server that speaks TLS does to one who
+// speaks plain HTTP, if it says nothing. It may be a fault that passes, too.
+func (s *Store) mayWantTLS(err error) bool {
+	if s.answered.Load() || !strings.HasPrefix(s.opts.Endpoint, "http://") {
+		return false
+	}
+	for _, cut := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, cut) {
+			return true
+		}
+	}
+	return false
 }
 
 // lastCause is the text of the innermost error.
@@ -238,7 +258,7 @@ func (s *Store) classifyCode(e *ServiceError, header http.Header) bool {
 		if date, err := http.ParseTime(header.Get("Date")); err == nil {
 			e.Hint = fmt.Sprintf("the clock of this machine is off by %v: set it", s.opts.Now().Sub(date).Round(time.Second))
 		}
-	case "InvalidAccessKeyId", "SignatureDoesNotMatch":
+	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "XAdminUserNotFound": // the last is versitygw's, with 404
 		e.Err, e.Hint = objstore.ErrRefused, "the access key or the secret key is wrong for this endpoint"
 		e.Message = "" // may name the key
 	case "ExpiredToken", "InvalidToken", "TokenRefreshRequired":
