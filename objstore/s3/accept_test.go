@@ -1,7 +1,6 @@
 package s3_test
 
 import (
-	"fmt"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -52,5 +51,3 @@ func open(t testing.TB, o s3.Options) *s3.Store {
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
-
-var _ = fmt.Sprint

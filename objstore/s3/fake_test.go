@@ -43,6 +43,7 @@ type fake struct {
 	seq     int                    // guarded by mu
 	log     []request              // guarded by mu
 	stop    chan struct{}
+	client  *http.Client // of pipeClient
 }
 
 // dialect says where a service differs from AWS.
