@@ -19,6 +19,7 @@ import (
 	"github.com/segtier/segtier/index"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/metadata/embedded"
+	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/dir"
 	"github.com/segtier/segtier/segment"
 )
@@ -146,6 +147,13 @@ func openTier(t testing.TB, path string, o segtier.Options) *segtier.Tier {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return openTierOn(t, store, path, o)
+}
+
+// openTierOn opens a tier over store, with metadata in the directory path. All
+// three are closed when the test ends.
+func openTierOn(t testing.TB, store objstore.Store, path string, o segtier.Options) *segtier.Tier {
+	t.Helper()
 	meta, err := embedded.Open(filepath.Join(path, "metadata.db"), embedded.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -35,6 +35,10 @@ type Options struct {
 	Requests      int
 	BytesInFlight int64
 
+	// UploadBytesPerSecond bounds how fast all copies together send; 0 is no bound.
+	// See endpoint.Options.
+	UploadBytesPerSecond int64
+
 	// ChunkSize and PartSize, in bytes, are those of objects written from now
 	// on; objects in the store keep theirs. 0 is 1 MiB and 16 MiB.
 	ChunkSize, PartSize int64
@@ -53,7 +57,7 @@ func (o *Options) validate() error {
 		return errors.New("segtier: Options.Store is required")
 	case o.Metadata == nil:
 		return errors.New("segtier: Options.Metadata is required")
-	case o.MemoryBytes < 0, o.Requests < 0, o.BytesInFlight < 0, o.ChunkSize < 0, o.PartSize < 0:
+	case o.MemoryBytes < 0, o.Requests < 0, o.BytesInFlight < 0, o.UploadBytesPerSecond < 0, o.ChunkSize < 0, o.PartSize < 0:
 		return errors.New("segtier: sizes and counts in Options must not be negative")
 	}
 	if err := (transfer.ScanOptions{ChunkSize: o.ChunkSize, PartSize: o.PartSize}).Validate(); err != nil {
@@ -95,7 +99,13 @@ func Open(ctx context.Context, o Options) (*Tier, error) {
 	t := &Tier{meta: o.Metadata}
 	t.close = sync.OnceValue(t.shut)
 	var err error
-	if t.ep, err = endpoint.New(o.Store, endpoint.Options{Requests: o.Requests, BytesInFlight: o.BytesInFlight, Logger: o.Logger}); err != nil {
+	t.ep, err = endpoint.New(o.Store, endpoint.Options{
+		Requests:             o.Requests,
+		BytesInFlight:        o.BytesInFlight,
+		UploadBytesPerSecond: o.UploadBytesPerSecond,
+		Logger:               o.Logger,
+	})
+	if err != nil {
 		return nil, fmt.Errorf("segtier: %w", err)
 	}
 	if t.cache, err = cache.New(cache.Options{MemoryBytes: o.MemoryBytes}); err != nil {

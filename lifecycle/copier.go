@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/segtier/segtier/internal/header"
@@ -33,8 +34,12 @@ type Events struct {
 	// Started: STARTED is durable and the upload begins. Size is that of the
 	// object in bytes as far as it is known, log and index files.
 	Started func(seg *metadata.Segment, size int64)
-	// PartConfirmed: the store confirmed a part of the object.
+	// PartConfirmed: the store confirmed a part of the object, once for each part.
+	// With Resumed set it was not sent now: an interrupted copy had left it.
 	PartConfirmed func(seg *metadata.Segment, part objstore.PartEvidence)
+	// Retried: an upload failed because of cause, and is tried again from where it
+	// stands. What it confirmed stays confirmed.
+	Retried func(seg *metadata.Segment, cause error)
 	// Finished: the segment is readable. Existed says that it was before.
 	Finished func(seg *metadata.Segment, existed bool)
 	// Failed: the copy ended with an error. The segment is not readable, unless
@@ -179,7 +184,12 @@ func (c *Copier) copy(ctx context.Context, src segment.Source, info segment.Info
 	if err != nil {
 		return nil, false, err
 	}
-	receipt, err := transfer.Upload(ctx, c.ep, src, plan, header.Of(started), c.uploadOptions(started))
+	var told progress
+	receipt, err := transfer.Upload(ctx, c.ep, src, plan, header.Of(started), c.uploadOptions(started, &told))
+	if n := told.resumed.Load(); n > 0 {
+		c.o.Logger.Info("an interrupted copy was resumed", "partition", info.Partition, "start", info.StartOffset, "id", started.ID,
+			"parts", n, "bytes", told.resumedBytes.Load())
+	}
 	if err != nil {
 		if errors.Is(err, objstore.ErrConflict) {
 			// Other bytes lie under this id's own key. They are not ours to
@@ -319,12 +329,28 @@ func (c *Copier) announce(seg *metadata.Segment, plan *transfer.Plan) {
 	}
 }
 
-func (c *Copier) uploadOptions(seg *metadata.Segment) transfer.UploadOptions {
-	var o transfer.UploadOptions
-	if f := c.o.Events.PartConfirmed; f != nil {
-		o.Confirmed = func(e objstore.PartEvidence) { f(seg, e) }
+// progress counts what an upload did not have to send.
+type progress struct{ resumed, resumedBytes atomic.Int64 }
+
+// uploadOptions passes on what an upload tells to the host, the log and told.
+func (c *Copier) uploadOptions(seg *metadata.Segment, told *progress) transfer.UploadOptions {
+	return transfer.UploadOptions{
+		Confirmed: func(e objstore.PartEvidence) {
+			if e.Resumed {
+				told.resumed.Add(1)
+				told.resumedBytes.Add(e.Sum.Len)
+			}
+			if f := c.o.Events.PartConfirmed; f != nil {
+				f(seg, e)
+			}
+		},
+		Retried: func(cause error) {
+			c.o.Logger.Info("an upload is tried again", "partition", seg.Partition, "start", seg.StartOffset, "id", seg.ID, "cause", cause)
+			if f := c.o.Events.Retried; f != nil {
+				f(seg, cause)
+			}
+		},
 	}
-	return o
 }
 
 // covers reports whether metadata has a readable segment over an offset.

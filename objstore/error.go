@@ -29,6 +29,10 @@ var (
 	// ErrReadOnly: the store cannot be written with these credentials or on
 	// this medium.
 	ErrReadOnly = errors.New("store is read-only")
+	// ErrRefused: the store refuses what it is asked for, and will until somebody
+	// acts: credentials, rights, bucket, region, clock, endpoint, or an ability
+	// that the store lacks. The error says which.
+	ErrRefused = errors.New("store refuses the request")
 	// ErrFull: the store has no space or quota left.
 	ErrFull = errors.New("no space left in the store")
 )

@@ -100,6 +100,11 @@ type UploadRequest struct {
 	// by an earlier attempt, and all parts of an object that existed, are
 	// confirmed too.
 	Confirmed func(PartEvidence)
+
+	// Retried, if not nil, is called by whoever is about to send again what
+	// failed: package endpoint for the whole upload, or a store for one of its
+	// requests. It may be called from several goroutines, never under a lock.
+	Retried func(cause error)
 }
 
 // Level says how a checksum was confirmed. Greater is stronger.
@@ -140,6 +145,10 @@ type PartEvidence struct {
 	Part  int          // from 0
 	Sum   checksum.Sum // as the store holds it
 	Level Level
+
+	// Resumed says that this call did not send the part's bytes: an earlier one had
+	// left them there.
+	Resumed bool
 }
 
 // Evidence is the proof for an object: every part, in order. What Upload

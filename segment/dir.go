@@ -71,7 +71,7 @@ func parsePartitionName(name string) (Partition, error) {
 		return Partition{}, fmt.Errorf("%q is not named <topic>-<number>", clip(name))
 	}
 	n, err := strconv.ParseInt(name[i+1:], 10, 32)
-	if err != nil || strconv.FormatInt(n, 10) != name[i+1:] || n < 0 {
+	if err != nil || strconv.FormatInt(n, 10) != name[i+1:] {
 		return Partition{}, fmt.Errorf("%q is not named <topic>-<number>", clip(name))
 	}
 	if err := ValidateTopic(name[:i]); err != nil {

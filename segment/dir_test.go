@@ -121,7 +121,7 @@ func TestDirIgnoresLeftovers(t *testing.T) {
 	log, path := writeDir(t, 1, testseg.Options{})
 	want, _ := segment.Dir{Path: path}.Segments()
 	for _, name := range []string{
-		base(1) + ".log.deleted", base(2) + ".log.cleaned", base(3) + ".log.swap", base(4) + ".log.tmp", base(5) + ".index",
+		base(1), base(1) + ".log.deleted", base(2) + ".log.cleaned", base(3) + ".log.swap", base(4) + ".log.tmp", base(5) + ".index",
 		"6.log", "0000000000000000000x.log", "99999999999999999999.log", "-0000000000000000001.log", "+0000000000000000001.log", ".log",
 	} {
 		if err := os.WriteFile(filepath.Join(path, name), []byte("x"), 0o600); err != nil {
@@ -146,6 +146,7 @@ func TestDirNames(t *testing.T) {
 		"orders-0-delete-0":             {Topic: "orders-0-delete", Number: 0},
 		"__consumer-7":                  {Topic: "__consumer", Number: 7},
 		"orders":                        {},
+		"0":                             {},
 		"orders-":                       {},
 		"orders-x":                      {},
 		"orders-01":                     {},
@@ -171,12 +172,21 @@ func TestDirNames(t *testing.T) {
 				t.Errorf("%.20s is taken for %v", name, got)
 			} else if !strings.Contains(err.Error(), "no partition directory") {
 				t.Errorf("%.20s: %v", name, err)
+			} else if strings.Contains(name, ".1f-") && !strings.Contains(err.Error(), "put aside") {
+				t.Errorf("%.20s: %v", name, err)
 			}
 			continue
 		}
 		if err != nil || got != want {
 			t.Errorf("%.20s: %v, %v", name, got, err)
 		}
+	}
+}
+
+func TestDirPartitionMustExist(t *testing.T) {
+	_, err := segment.Dir{Path: filepath.Join(t.TempDir(), "orders-0"), TopicID: segment.UUID{1}}.Partition()
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Partition: %v", err)
 	}
 }
 
@@ -249,7 +259,40 @@ func TestDirErrors(t *testing.T) {
 		{"a file", 0, func(_ *testing.T, path string, _ *testseg.Log) string {
 			return renamed(path+"/"+base(0)+".log", path+"/orders-1")
 		}, "give the partition directory it lies in", nil},
-		{"no such segment", 5, nil, "no segment with base offset 5", nil},
+		{"no such segment", 5, func(t *testing.T, path string, log *testseg.Log) string {
+			t.Helper()
+			for i := range int64(9) {
+				write(fmt.Sprintf("%s/%020d.log", path, 1<<40+i), "")
+			}
+			want := fmt.Sprintf("it has %d, %d, ", log.Segments[0].Info().StartOffset, log.Segments[1].Info().StartOffset)
+			_, err := segment.OpenDir(path, 5)
+			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), " and 5 more") {
+				t.Errorf("%v, want %q", err, want)
+			}
+			for i := range int64(9) {
+				remove(fmt.Sprintf("%s/%020d.log", path, 1<<40+i))
+			}
+			_, err = segment.OpenDir(path, 5)
+			if err == nil || strings.Contains(err.Error(), "more") {
+				t.Errorf("%v", err)
+			}
+			return path
+		}, "no segment with base offset 5", nil},
+		{"no partition's name", 0, func(_ *testing.T, path string, _ *testseg.Log) string {
+			return renamed(path, filepath.Join(filepath.Dir(path), "orders"))
+		}, "is no partition directory", nil},
+		{"checkpoint is a directory", 0, func(_ *testing.T, path string, _ *testseg.Log) string {
+			remove(path + "/leader-epoch-checkpoint")
+			if err := os.Mkdir(path+"/leader-epoch-checkpoint", 0o700); err != nil {
+				panic(err)
+			}
+			return path
+		}, "leader epochs: read", nil},
+		{"log cut at its start", 0, func(_ *testing.T, path string, _ *testseg.Log) string {
+			write(path+"/leader-epoch-checkpoint", "0\n1\n0 3\n")
+			truncate(path+"/"+base(0)+".log", 5)
+			return path
+		}, "begins at offset 3 with epoch 0", nil},
 		{"no segments", 0, func(_ *testing.T, path string, log *testseg.Log) string {
 			for _, s := range log.Segments {
 				remove(path + "/" + base(s.Info().StartOffset) + ".log")
@@ -457,7 +500,7 @@ func TestDirSourceUnchanged(t *testing.T) {
 			}
 			renamed(dir+"/new", dir+"/"+base+".log")
 		}, "replaced by another file"},
-		{"index truncated", with, func(dir, base string) { truncate(dir+"/"+base+".index", 0) }, "offset index "},
+		{"index truncated", with, func(dir, base string) { truncate(dir+"/"+base+".index", 0) }, "bytes: copy the segment again once it is closed"},
 		{"time index gone", with, func(dir, base string) { remove(dir + "/" + base + ".timeindex") }, "time index is no longer"},
 		{"transaction index gone", with, func(dir, base string) { remove(dir + "/" + base + ".txnindex") }, "transaction index is no longer"},
 		{"transaction index appears", without, func(dir, base string) { write(dir+"/"+base+".txnindex", "") }, "has appeared"},

@@ -25,6 +25,10 @@ type UploadOptions struct {
 	// Confirmed, if not nil, is called for each part once the store has confirmed
 	// it, for progress. Calls come from several goroutines. It proves nothing.
 	Confirmed func(objstore.PartEvidence)
+
+	// Retried, if not nil, is called when something is about to be sent again,
+	// with the reason. Calls may come from several goroutines.
+	Retried func(cause error)
 }
 
 // Upload creates the object of a scanned segment under the key of header h,
@@ -56,6 +60,7 @@ func Upload(ctx context.Context, ep *endpoint.Endpoint, src segment.Source, p *P
 		PartSums:  p.partSums(tail),
 		Token:     p.token(h.SegmentID),
 		Confirmed: o.Confirmed,
+		Retried:   o.Retried,
 	}
 	// What is proven below is what was scanned: the store is given the sums, and
 	// must show them. It gets a copy, lest it show what it wrote there itself.

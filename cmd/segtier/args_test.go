@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/segtier/segtier/objstore/s3"
 	"github.com/segtier/segtier/segment"
 )
 
@@ -26,6 +27,7 @@ func TestWrongUsage(t *testing.T) {
 		{"copy --topic-id short x", "22 characters"},
 		{"copy --broker-id -1 x", "not negative"},
 		{"copy --chunk-size 1XB x", "not a size"},
+		{"copy --bandwidth fast x", "not a size"},
 		{"ls a/0 b/0", "at most 1 arg"},
 		{"ls orders", "topic/partition"},
 		{"ls orders-0", "did you mean orders/0"},
@@ -81,7 +83,7 @@ func TestStoreURLs(t *testing.T) {
 		{url: "file:a%20b", path: "a b"},
 		{url: "/var/tier", says: "write file:/var/tier"},
 		{url: "tier", says: "write file:tier"},
-		{url: "s3://bucket/prefix?region=eu-west-1", says: "not built into this version"},
+		{url: "s4://bucket/prefix", says: "s3://bucket/prefix"},
 		{url: "kafka://localhost:9092", says: `scheme "kafka" is not known`},
 		{url: "http://x/y", says: `scheme "http" is not known`},
 		{url: "file://tier/x", says: "no host"},
@@ -106,6 +108,55 @@ func TestStoreURLs(t *testing.T) {
 			t.Errorf("%s: %v; want it to say %q and which URLs there are", tt.url, err, tt.says)
 		case err != nil && (&app{}).statusOf(err) != statusUsage:
 			t.Errorf("%s: status %d", tt.url, (&app{}).statusOf(err))
+		}
+	}
+}
+
+func TestBucketURLs(t *testing.T) {
+	for _, tt := range []struct {
+		url  string
+		want s3.Options
+		says string
+	}{
+		{url: "s3://logs", want: s3.Options{Bucket: "logs"}},
+		{url: "S3://logs/a/tier/?region=eu-west-1", want: s3.Options{Bucket: "logs", Prefix: "a/tier", Region: "eu-west-1"}},
+		{
+			url:  "s3://logs/tier?region=us-east-1&endpoint=http://127.0.0.1:7070&path-style=true",
+			want: s3.Options{Bucket: "logs", Prefix: "tier", Region: "us-east-1", Endpoint: "http://127.0.0.1:7070", PathStyle: true},
+		},
+		{url: "s3:", says: "bucket"},
+		{url: "s3:///tier", says: "bucket"},
+		{url: "s3://logs/tier?regoin=eu", says: `"regoin"`},
+		{url: "s3://logs/tier?path-style=perhaps", says: "path-style"},
+		{url: "s3://logs/100%", says: "%25"},
+		{url: "s3://logs/a/../b", says: `".."`},
+		// Whatever is wrong, what could be a secret is not repeated.
+		{url: "s3://AKIAEXAMPLE:5ecret@logs/tier", says: "credentials"},
+		{url: "s3://AKIAEXAMPLE:5ecret/with/slash@logs/tier", says: "s3://bucket/prefix"},
+		{url: "s3://AKIAEXAMPLE:5ecret%@logs/tier", says: "s3://bucket/prefix"},
+		{url: "s3://logs/tier?secret-access-key=5ecret", says: `"secret-access-key"`},
+		{url: "s3://logs/tier?endpoint=http://AKIAEXAMPLE:5ecret@host", says: "credentials"},
+		{url: "s3://logs/tier?endpoint=http://AKIAEXAMPLE:5ecret%zz@host", says: "s3://bucket/prefix"},
+	} {
+		a := &app{store: tt.url, getenv: func(string) string { return "" }}
+		got, err := a.storeLocation()
+		if tt.says != "" {
+			switch {
+			case err == nil || !strings.Contains(err.Error(), tt.says):
+				t.Errorf("%s: %v; want it to say %q", tt.url, err, tt.says)
+			case strings.Contains(err.Error(), "5ecret") || strings.Contains(err.Error(), "AKIA"):
+				t.Errorf("%s: the message repeats credentials: %v", tt.url, err)
+			case a.statusOf(err) != statusUsage:
+				t.Errorf("%s: status %d", tt.url, a.statusOf(err))
+			}
+			continue
+		}
+		if err != nil || got.s3 == nil || got.s3.String() != tt.want.String() {
+			t.Errorf("%s: %v, %v; want %v", tt.url, got.s3, err, tt.want)
+			continue
+		}
+		if text := got.String(); !strings.HasPrefix(text, "s3://logs/") || strings.Contains(text, "?") {
+			t.Errorf("%s is shown as %s", tt.url, text)
 		}
 	}
 }

@@ -39,7 +39,8 @@ With --json there is a line for each segment, with the fields of ls and "existed
 The topic id comes from the directory's partition.metadata, or from --topic-id.
 The leader epoch to write under is the last one in leader-epoch-checkpoint.`,
 		Example: `  segtier copy /var/lib/kafka/orders-0 /var/lib/kafka/orders-1
-  segtier copy --store file:///mnt/tier --meta file:///var/lib/segtier.db /var/lib/kafka/orders-*`,
+  segtier copy --store file:///mnt/tier --meta file:///var/lib/segtier.db /var/lib/kafka/orders-*
+  segtier copy --store 's3://logs/tier?region=eu-west-1' --bandwidth 100MiB /var/lib/kafka/orders-*`,
 		Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveFilterDirs
@@ -50,6 +51,7 @@ The leader epoch to write under is the last one in leader-epoch-checkpoint.`,
 	flags.StringVar(&o.topicID, "topic-id", "", "topic `ID` as Kafka prints it, for directories without partition.metadata")
 	flags.BoolVar(&o.includeActive, "include-active", false, "copy the newest segment too; only when no broker writes to it")
 	flags.Int32Var(&o.brokerID, "broker-id", 0, "`ID` of the broker that the records name as their writer")
+	flags.Var(&o.bandwidth, "bandwidth", "bytes that may be sent per second (0: no limit)")
 	flags.Var(&o.chunkSize, "chunk-size", "bytes under one checksum in new objects (0: 1MiB)")
 	flags.Var(&o.partSize, "part-size", "bytes sent at once (0: 16MiB)")
 	for _, f := range []string{"chunk-size", "part-size"} {
@@ -63,6 +65,7 @@ type copyOptions struct {
 	includeActive bool
 	brokerID      int32
 
+	bandwidth           byteSize // per second
 	chunkSize, partSize byteSize
 }
 
@@ -224,6 +227,9 @@ func (c *copier) open(ctx context.Context) (err error) {
 	c.tier, err = c.a.openWriter(ctx, segtier.Options{
 		ChunkSize: int64(c.o.chunkSize),
 		PartSize:  int64(c.o.partSize),
+
+		UploadBytesPerSecond: int64(c.o.bandwidth),
+
 		Events: lifecycle.Events{
 			PartConfirmed: func(_ *metadata.Segment, part objstore.PartEvidence) { c.bar.add(part.Sum.Len) },
 			Finished:      func(_ *metadata.Segment, existed bool) { c.existed = existed },
@@ -342,6 +348,6 @@ func (c *copier) fail(err error) {
 // wholeStore reports whether an error would be met by every partition.
 func wholeStore(err error) bool {
 	var owner *transfer.OwnerError
-	return errors.As(err, &owner) || errors.Is(err, errOutput) || errors.Is(err, objstore.ErrFull) || errors.Is(err, objstore.ErrReadOnly) ||
+	return errors.As(err, &owner) || errors.Is(err, errOutput) || errors.Is(err, objstore.ErrFull) || errors.Is(err, objstore.ErrReadOnly) || errors.Is(err, objstore.ErrRefused) ||
 		errors.Is(err, metadata.ErrUnavailable) || errors.Is(err, metadata.ErrClosed) || errors.Is(err, metadata.ErrCorrupt)
 }

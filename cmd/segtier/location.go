@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+
+	"github.com/segtier/segtier/objstore/s3"
 )
 
 // Where things are if nothing else is said.
@@ -13,18 +15,48 @@ const (
 	defaultMeta  = "file:segtier-data/metadata.db"
 )
 
-// location is a URL that was understood: a path of this machine.
+// location is a URL that was understood: a path of this machine, or a bucket.
 type location struct {
 	url  string // as it was given
 	path string
+	s3   *s3.Options // nil: it is a path
 }
 
 // String returns the location for messages.
-func (l location) String() string { return l.path }
+func (l location) String() string {
+	if l.s3 != nil {
+		return "s3://" + l.s3.Bucket + "/" + l.s3.Prefix
+	}
+	return l.path
+}
+
+// Forms of store URLs, for messages.
+const (
+	fileForm = "file:///dir"
+	s3Form   = "s3://bucket/prefix?region=…"
+)
 
 // storeLocation returns where the object store is.
 func (a *app) storeLocation() (location, error) {
-	return locate("store", first(a.store, a.getenv("SEGTIER_STORE"), defaultStore), "file:///dir", "s3")
+	raw := first(a.store, a.getenv("SEGTIER_STORE"), defaultStore)
+	if scheme, _, ok := strings.Cut(raw, ":"); ok && strings.EqualFold(scheme, "s3") {
+		return locateS3(raw)
+	}
+	return locate("store", raw, fileForm+" or "+s3Form, "")
+}
+
+// locateS3 parses a URL of the form s3://bucket/prefix. Nothing of one that will
+// not do is shown but what s3.ParseURL says: it may hold credentials.
+func locateS3(raw string) (location, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return location{}, usagef("store URL: it cannot be read; write %s, with %% and other special characters as %%25 and so on", s3Form)
+	}
+	o, err := s3.ParseURL(u)
+	if err != nil {
+		return location{}, usagef("%w; write %s", err, s3Form)
+	}
+	return location{url: raw, s3: &o}, nil
 }
 
 // metaLocation returns where the metadata is.

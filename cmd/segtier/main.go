@@ -14,10 +14,21 @@
 // # Where things are
 //
 // Stores and metadata are URLs: file:///dir and file:///path.db, or relative to
-// the working directory, file:dir. They are given by --store and --meta, else by
-// SEGTIER_STORE and SEGTIER_META, else they are files under ./segtier-data. Only
-// copy creates them. Commands that read open metadata read-only and share it;
-// while copy runs, it has the metadata file to itself.
+// the working directory, file:dir. A store may be a bucket of S3 or of a service
+// like it:
+//
+//	s3://bucket/prefix?region=eu-west-1
+//	s3://bucket/prefix?region=us-east-1&endpoint=http://127.0.0.1:7070&path-style=true
+//
+// docs/stores.md lists all parameters. Credentials come from the AWS default
+// chain (AWS_ACCESS_KEY_ID and so on, shared files, the instance's role) and have
+// no place in a URL.
+//
+// The URLs are given by --store and --meta, else by SEGTIER_STORE and
+// SEGTIER_META, else they are files under ./segtier-data. Only copy creates
+// directories and files, and nothing creates a bucket. Commands that read open
+// store and metadata read-only; while copy runs, it has the metadata file to
+// itself.
 //
 // A partition is written topic/partition, or topicID/partition where two topics
 // share a name. A time is RFC 3339 or milliseconds since 1970. A size is a number

@@ -45,6 +45,7 @@ type bench struct {
 	t           *testing.T
 	dir         string
 	store, meta string // paths
+	storeURL    string // "" is that of the path
 }
 
 func newBench(t *testing.T) *bench {
@@ -55,6 +56,9 @@ func newBench(t *testing.T) *bench {
 func (b *bench) getenv(name string) string {
 	switch name {
 	case "SEGTIER_STORE":
+		if b.storeURL != "" {
+			return b.storeURL
+		}
 		return fileURL(b.store)
 	case "SEGTIER_META":
 		return fileURL(b.meta)

@@ -13,6 +13,7 @@ import (
 	"github.com/segtier/segtier/metadata/embedded"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/dir"
+	"github.com/segtier/segtier/objstore/s3"
 	"github.com/segtier/segtier/segment"
 )
 
@@ -46,13 +47,10 @@ func (a *app) openReader(ctx context.Context) (*opened, error) {
 		return nil, err
 	}
 	where, err := a.storeLocation()
-	if err == nil {
-		err = present(where, "store", "--store or SEGTIER_STORE")
-	}
 	if err != nil {
 		return nil, errors.Join(err, meta.Close())
 	}
-	store, err := dir.Open(where.path, dir.Options{ReadOnly: true})
+	store, err := a.openStore(ctx, where, true)
 	if err != nil {
 		return nil, errors.Join(err, meta.Close())
 	}
@@ -88,12 +86,30 @@ func (a *app) openWriter(ctx context.Context, o segtier.Options) (*opened, error
 	if err != nil {
 		return nil, err
 	}
-	store, err := dir.Open(storeAt.path, dir.Options{Create: true})
+	store, err := a.openStore(ctx, storeAt, false)
 	if err != nil {
 		return nil, errors.Join(err, meta.Close())
 	}
 	o.Store, o.Metadata = store, meta
 	return a.wire(ctx, o)
+}
+
+// openStore opens the store. A directory that is only read must be there; one
+// that is written is created. A bucket must be there in any case, which its
+// first request finds out.
+func (a *app) openStore(ctx context.Context, where location, readOnly bool) (objstore.Store, error) {
+	if where.s3 != nil {
+		o := *where.s3
+		o.ReadOnly = o.ReadOnly || readOnly
+		o.Logger = a.logger()
+		return s3.Open(ctx, o)
+	}
+	if readOnly {
+		if err := present(where, "store", "--store or SEGTIER_STORE"); err != nil {
+			return nil, err
+		}
+	}
+	return dir.Open(where.path, dir.Options{ReadOnly: readOnly, Create: !readOnly})
 }
 
 func (a *app) wire(ctx context.Context, o segtier.Options) (*opened, error) {

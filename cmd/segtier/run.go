@@ -41,8 +41,9 @@ func (a *app) rootCommand() *cobra.Command {
 		Long: `segtier moves closed Kafka log segments to an object store, proves that they
 are durable, and reads them back by offset or by time.
 
-Stores and metadata are URLs: file:///dir, or file:dir for a relative path. Only
-copy creates them. Try 'segtier demo' first.
+Stores and metadata are URLs: file:///dir, or file:dir for a relative path; a
+store may be s3://bucket/prefix?region=…, with credentials from the AWS default
+chain. Only copy creates what is not there. Try 'segtier demo' first.
 
 Exit status: 0 done, 1 failed, 2 wrong usage, 3 verify found damage, 4 the
 offset, or the whole partition, is not in the tier.`,

@@ -17,10 +17,11 @@
 //     wrong on the way; the second one is objstore.ErrCorrupt.
 //   - Retries are bounded, wait between tries (full jitter), and end with ctx. Errors
 //     that another try cannot cure are returned at once: ErrNotExist, ErrRange,
-//     ErrChanged, ErrConflict, ErrReadOnly, ErrFull, ErrClosed.
+//     ErrChanged, ErrConflict, ErrReadOnly, ErrRefused, ErrFull, ErrClosed.
 //   - At most Options.Requests requests and Options.BytesInFlight bytes are in
 //     flight, given out in the order in which they were asked for. Nothing
-//     that waits, for a slot or for the next try, holds a slot.
+//     that waits, for a slot, for its share of Options.UploadBytesPerSecond or for
+//     the next try, holds a slot.
 //   - A store that sends no byte for Options.ProgressTimeout loses the request,
 //     which goes on elsewhere. A slow store that keeps sending is left alone.
 //   - Close ends every call in progress with ErrClosed, and waits for them.

@@ -20,6 +20,11 @@ type Options struct {
 	// BytesInFlight is how many bytes those requests may carry together; 0 is
 	// 256 MiB. A request for more than that runs alone.
 	BytesInFlight int64
+	// UploadBytesPerSecond bounds how fast all uploads together send the bytes of
+	// parts, sent again ones included; 0 is no bound. A part waits its turn before
+	// it takes a slot and then goes at the speed of the line, so over times shorter
+	// than a part takes at this rate more may be seen. Reads are not bounded.
+	UploadBytesPerSecond int64
 	// Attempts is how many tries in a row may fail before the call does; 0 is 4,
 	// 1 is no retries. A Read that has verified one more piece, and a List that
 	// has yielded one more object, start counting anew. Throttled tries have a
@@ -33,9 +38,9 @@ type Options struct {
 }
 
 func (o Options) validate() (Options, error) {
-	if o.Requests < 0 || o.BytesInFlight < 0 || o.Attempts < 0 || o.ProgressTimeout < 0 {
-		return o, fmt.Errorf("endpoint: negative option: Requests %d, BytesInFlight %d, Attempts %d, ProgressTimeout %v",
-			o.Requests, o.BytesInFlight, o.Attempts, o.ProgressTimeout)
+	if o.Requests < 0 || o.BytesInFlight < 0 || o.UploadBytesPerSecond < 0 || o.Attempts < 0 || o.ProgressTimeout < 0 {
+		return o, fmt.Errorf("endpoint: negative option: Requests %d, BytesInFlight %d, UploadBytesPerSecond %d, Attempts %d, ProgressTimeout %v",
+			o.Requests, o.BytesInFlight, o.UploadBytesPerSecond, o.Attempts, o.ProgressTimeout)
 	}
 	setDefault(&o.Requests, 64)
 	setDefault(&o.BytesInFlight, 256<<20)
@@ -60,6 +65,7 @@ type Endpoint struct {
 	store objstore.Store
 	opts  Options
 	slots slots
+	pace  pace // of uploads
 	stats counters
 
 	// born is the zero of pauseUntil, which is a duration since then: what the
@@ -88,6 +94,7 @@ func New(store objstore.Store, opts Options) (*Endpoint, error) {
 		store: store,
 		opts:  opts,
 		slots: slots{maxRequests: opts.Requests, maxBytes: opts.BytesInFlight},
+		pace:  pace{bytesPerSecond: opts.UploadBytesPerSecond},
 		born:  time.Now(),
 		done:  make(chan struct{}),
 		idle:  make(chan struct{}),
@@ -196,7 +203,8 @@ func (e *Endpoint) List(ctx context.Context, prefix, after string) iter.Seq2[obj
 // bytes takes a slot; req.Slots is not used. An upload that fails in a way that
 // another try may cure is tried again with the same request, which the law of
 // package objstore makes safe: what is there already is recognised. Confirmed
-// is called once for each part, however many tries it takes.
+// is called once for each part, however many tries it takes, and a try that
+// confirmed another part starts the counting of Options.Attempts anew.
 func (e *Endpoint) Upload(ctx context.Context, req objstore.UploadRequest) (objstore.Evidence, error) {
 	at := objstore.Error{Op: "upload", Key: req.Key}
 	if err := req.Validate(); err != nil {
@@ -204,24 +212,41 @@ func (e *Endpoint) Upload(ctx context.Context, req objstore.UploadRequest) (objs
 		return objstore.Evidence{}, &at
 	}
 	req.Slots = func(ctx context.Context, n int64) (func(), error) {
+		if err := e.pace.wait(ctx, n); err != nil {
+			return nil, err
+		}
 		if err := e.slots.acquire(ctx, n); err != nil {
 			return nil, err
 		}
 		var once sync.Once
 		return func() { once.Do(func() { e.slots.release(n) }) }, nil
 	}
-	if confirmed := req.Confirmed; confirmed != nil {
-		seen := make([]atomic.Bool, len(req.PartSums))
-		req.Confirmed = func(p objstore.PartEvidence) {
-			if p.Part < 0 || p.Part >= len(seen) || seen[p.Part].CompareAndSwap(false, true) {
-				confirmed(p)
+	var gained atomic.Bool // in this try
+	seen := make([]atomic.Bool, len(req.PartSums))
+	confirmed := req.Confirmed
+	req.Confirmed = func(p objstore.PartEvidence) {
+		if p.Part >= 0 && p.Part < len(seen) {
+			if !seen[p.Part].CompareAndSwap(false, true) {
+				return
 			}
+			gained.Store(true)
+		}
+		if confirmed != nil {
+			confirmed(p)
 		}
 	}
 	var ev objstore.Evidence
+	var last error // of the try before
 	err := e.do(ctx, at, func(c *call) (err error) {
+		if last != nil && req.Retried != nil {
+			req.Retried(last)
+		}
 		e.stats.uploads.Add(1)
 		ev, err = e.store.Upload(c.ctx, req)
+		if err != nil && gained.Swap(false) {
+			c.tries.gained()
+		}
+		last = err
 		return err
 	})
 	if err != nil {

@@ -60,7 +60,7 @@ func (t *tries) next(err error) (time.Duration, bool) {
 func permanent(err error) bool {
 	for _, p := range [...]error{
 		objstore.ErrNotExist, objstore.ErrConflict, objstore.ErrChanged, objstore.ErrRange,
-		objstore.ErrReadOnly, objstore.ErrFull, objstore.ErrClosed, errTooLong,
+		objstore.ErrReadOnly, objstore.ErrRefused, objstore.ErrFull, objstore.ErrClosed, errTooLong,
 	} {
 		if errors.Is(err, p) {
 			return true
