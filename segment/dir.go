@@ -45,12 +45,12 @@ func (d Dir) Partition() (Partition, error) {
 	if err != nil {
 		return Partition{}, fmt.Errorf("partition directory %s: %w", d.Path, err)
 	}
+	if err := d.stat(); err != nil {
+		return Partition{}, err
+	}
 	p, err := parsePartitionName(filepath.Base(abs))
 	if err != nil {
 		return Partition{}, fmt.Errorf("%s is no partition directory: %w", d.Path, err)
-	}
-	if err := d.stat(); err != nil {
-		return Partition{}, err
 	}
 	p.TopicID, err = d.topicID()
 	if err != nil {
@@ -84,7 +84,7 @@ func (d Dir) stat() error {
 	fi, err := os.Stat(d.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("partition directory %s does not exist: %w", d.Path, fs.ErrNotExist)
+		return fmt.Errorf("partition directory %s: %w", d.Path, fs.ErrNotExist)
 	case err != nil:
 		return fmt.Errorf("partition directory: %w", err)
 	case !fi.IsDir():

@@ -34,6 +34,9 @@ func (a *app) ls(_ context.Context, args []string, all bool) (err error) {
 	if err != nil {
 		return err
 	}
+	if _, err := a.storeLocation(); err != nil {
+		return err // not asked, but wrong is wrong
+	}
 	meta, err := a.openMeta()
 	if err != nil {
 		return err

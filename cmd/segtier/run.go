@@ -58,7 +58,16 @@ offset, or the whole partition, is not in the tier.`,
 		},
 		// Runs once flags and arguments were accepted, before every command,
 		// cobra's own included.
-		PersistentPreRun: func(*cobra.Command, []string) { a.accepted = true },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range []string{"store", "meta"} {
+				// An unset variable in a script must not mean the default.
+				if f := cmd.Flag(name); f != nil && f.Changed && f.Value.String() == "" {
+					return usagef("--%s is empty; leave it out for the default, or name a URL", name)
+				}
+			}
+			a.accepted = true
+			return nil
+		},
 	}
 	root.SetOut(a.stdout) // before the completion command is made, which keeps it
 	root.SetErr(a.stderr)

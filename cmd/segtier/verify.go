@@ -25,7 +25,8 @@ It changes nothing. Each damage is one line on stdout: reason, object, range of
 bytes and evidence. Exit status 3 says that there was damage.
 
 Reasons: OBJECT_MISSING, OBJECT_SIZE, OBJECT_CORRUPT, RECORD_MISMATCH,
-LOCATION_INVALID.`,
+LOCATION_INVALID; and OWNER_MISSING, of the whole store: it lacks the marker that
+says whose it is. A store that is another metadata's is an error and no damage.`,
 		ValidArgsFunction: a.completePartitions(1 << 16),
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.verify(cmd.Context(), args) },
 	}

@@ -103,7 +103,7 @@ func prepare(path string, o Options) error {
 		return fmt.Errorf("is not a regular file: %w", metadata.ErrCorrupt)
 	case info.Size() < minFileSize:
 		// An empty one bbolt would take for new, and everything would be lost.
-		return fmt.Errorf("has only %d bytes: restore it, or remove it to begin anew: %w", info.Size(), metadata.ErrCorrupt)
+		return fmt.Errorf("has only %d bytes: restore it from a backup: %w", info.Size(), metadata.ErrCorrupt)
 	}
 	if o.ReadOnly {
 		return nil
