@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math"
 	"runtime"
 	"slices"
@@ -247,6 +248,12 @@ func TestDecoderRefusesBadStreams(t *testing.T) {
 	}
 }
 
+// resum makes the CRC of an old message right.
+func resum(b []byte) []byte {
+	binary.BigEndian.PutUint32(b[12:], crc32.ChecksumIEEE(b[16:]))
+	return b
+}
+
 func TestDecoderLegacyRefusesNonsense(t *testing.T) {
 	message := func(magic int8, rs ...segment.Record) []byte {
 		return testseg.AppendLegacy(nil, magic, segment.CodecNone, rs...)
@@ -283,6 +290,7 @@ func TestDecoderLegacyRefusesNonsense(t *testing.T) {
 		{"key beyond the end", patch(message(0, r(20)), 18, 4, 100), "claims 100"},
 		{"negative key", patch(message(0, r(20)), 18, 4, -2), "claims -2"},
 		{"value beyond the end", patch(message(0, r(20)), 22, 4, 2), "claims 2 of 1"},
+		{"key beyond the end inside", wrap(0, resum(patch(message(0, r(20)), 18, 4, 100))), "claims 100"},
 		{"no value", patch(message(0, r(20)), 18, 4, 5), "no room"},
 		{"bytes behind the value", patch(message(0, r(20)), 22, 4, 0), "1 bytes follow"},
 	} {
