@@ -190,6 +190,9 @@ func TestOffsetLookupsEqualBruteForce(t *testing.T) {
 		base := rapid.Int64Range(0, 1<<40).Draw(t, "base")
 		entries := drawOffsets(t, base)
 		b := append(offsetFile(base, entries...), make([]byte, 8*rapid.IntRange(0, 3).Draw(t, "tail"))...)
+		if len(entries) == 0 && len(b) == 8 {
+			entries = []pair{{base, 0}} // zeros as long as one entry are one
+		}
 		x, err := index.ParseOffset(b, base)
 		if err != nil {
 			t.Fatal(err)
