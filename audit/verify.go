@@ -54,11 +54,13 @@ type Report struct {
 	Segments int   // readable segments verified
 	Damaged  int   // of those, with at least one finding
 	Findings int   // in all
+	Unread   int   // segments that could not be read, which says nothing about them
 	Bytes    int64 // of the objects verified, as recorded
 }
 
 // Verify reads every byte of every readable segment. Findings are no error: the
-// report counts them. An error means that the verification is incomplete; the
+// report counts them. An error means that the verification is incomplete: some
+// segments could not be read, or, after several in a row, none any more. The
 // report then says how far it came.
 func Verify(ctx context.Context, meta metadata.Store, ep *endpoint.Endpoint, o Options) (Report, error) {
 	v := verifier{meta: meta, ep: ep, o: o}
@@ -86,6 +88,9 @@ func Verify(ctx context.Context, meta metadata.Store, ep *endpoint.Endpoint, o O
 			return v.report, fmt.Errorf("verify %s: %w", p, err)
 		}
 	}
+	if v.unread != nil {
+		return v.report, fmt.Errorf("verify: %d segments could not be read, the first: %w", v.report.Unread, v.unread)
+	}
 	if ownerless != nil && v.report.Segments > 0 {
 		v.report.Findings++
 		if o.Found != nil {
@@ -96,11 +101,17 @@ func Verify(ctx context.Context, meta metadata.Store, ep *endpoint.Endpoint, o O
 }
 
 type verifier struct {
-	meta   metadata.Store
-	ep     *endpoint.Endpoint
-	o      Options
-	report Report
+	meta    metadata.Store
+	ep      *endpoint.Endpoint
+	o       Options
+	report  Report
+	unread  error // of the first segment that could not be read
+	failing int   // segments in a row that could not be read
 }
+
+// maxFailing is how many segments in a row may fail to be read before the store
+// is taken to be out of reach.
+const maxFailing = 8
 
 // owner makes sure that this is not another's prefix. One without a marker is
 // told apart: it is damage if there is anything in it.
@@ -134,8 +145,17 @@ func (v *verifier) partition(ctx context.Context, p segment.Partition) error {
 func (v *verifier) segment(ctx context.Context, seg *metadata.Segment) error {
 	findings, size, err := v.examine(ctx, seg)
 	if err != nil {
-		return err
+		// One object that cannot be read must not hide the damage of the next.
+		if v.failing++; ctx.Err() != nil || v.failing == maxFailing {
+			return err
+		}
+		v.report.Unread++
+		if v.unread == nil {
+			v.unread = err
+		}
+		return nil
 	}
+	v.failing = 0
 	if len(findings) > 0 {
 		view, err := v.meta.View(seg.Partition)
 		if err != nil {

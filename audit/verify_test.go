@@ -260,6 +260,26 @@ func TestPrefixOfAnother(t *testing.T) {
 	}
 }
 
+// TestOneUnreadableObjectHidesNoOther: the damage behind an object that cannot be
+// read is found all the same, and the report is said to be incomplete.
+func TestOneUnreadableObjectHidesNoOther(t *testing.T) {
+	w := copied(t, 8)
+	if err := w.store.Delete(t.Context(), key(w.segs[2])); err != nil {
+		t.Fatal(err)
+	}
+	blind := storetest.Inject(w.store, func(c storetest.Call) storetest.Fault {
+		if c.Key == key(w.segs[0]) {
+			return storetest.Fault{Kind: storetest.FailBefore}
+		}
+		return storetest.Fault{}
+	})
+	var found []audit.Finding
+	report, err := audit.Verify(t.Context(), w.meta, newEndpoint(t, blind), audit.Options{Found: func(f audit.Finding) { found = append(found, f) }})
+	if !errors.Is(err, storetest.ErrInjected) || report.Unread != 1 || report.Segments != 2 || len(found) != 1 || found[0].Segment.ID != w.segs[2].ID {
+		t.Errorf("report %+v, found %+v, %v", report, found, err)
+	}
+}
+
 // TestUnreachableStoreIsNoFinding: a store that does not answer says nothing
 // about its objects.
 func TestUnreachableStoreIsNoFinding(t *testing.T) {

@@ -144,6 +144,8 @@ func (rd *reading) blame(ctx context.Context, seg *metadata.Segment, offset int6
 	switch found := errors.As(err, &d); {
 	case errors.Is(err, object.ErrVersion):
 		return fmt.Errorf("fetch: segment %v of %v: %w", seg.ID, rd.p, err)
+	case errors.Is(err, objstore.ErrRefused): // until somebody acts
+		return fmt.Errorf("fetch: segment %v of %v: %w", seg.ID, rd.p, err)
 	case !found || !lost(d.err):
 		return fmt.Errorf("fetch: segment %v of %v: %w: %w", seg.ID, rd.p, ErrUnavailable, err)
 	}

@@ -152,9 +152,9 @@ func (s *scan) batch(ctx context.Context, pos int64, h segment.Header) ([]byte, 
 // first returns the first record of a batch with an offset from `from` on and a
 // timestamp of at least time.
 func (s *scan) first(raw []byte, h segment.Header, from, time int64) (found TimePosition, ok bool, err error) {
-	err = s.decoder.Records(raw, func(rec segment.Record) bool {
-		if rec.Timestamp >= time && rec.Offset >= from {
-			found, ok = TimePosition{Offset: rec.Offset, Timestamp: rec.Timestamp, LeaderEpoch: h.LeaderEpoch}, true
+	err = s.decoder.Times(raw, func(offset, timestamp int64) bool {
+		if timestamp >= time && offset >= from {
+			found, ok = TimePosition{Offset: offset, Timestamp: timestamp, LeaderEpoch: h.LeaderEpoch}, true
 		}
 		return !ok
 	})

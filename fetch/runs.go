@@ -13,6 +13,11 @@ import (
 // each other with one GET, up to RunBytes. Every fill is ended, whatever
 // happens.
 func (r *Reader) start(ctx context.Context, t *tail, fills []cache.Fill) {
+	defer func() {
+		for _, f := range fills { // only if this caller panics
+			f.Fail(errors.New("fetch: the caller who was to fetch the chunk panicked"))
+		}
+	}()
 	for len(fills) > 0 {
 		n, bytes := 1, t.Table.Len(int(fills[0].Key().Chunk))
 		for n < len(fills) && fills[n].Key().Chunk == fills[n-1].Key().Chunk+1 {
@@ -23,7 +28,6 @@ func (r *Reader) start(ctx context.Context, t *tail, fills []cache.Fill) {
 			n++
 		}
 		run := fills[:n:n]
-		fills = fills[n:]
 		abort := func(err error) {
 			for _, f := range run {
 				f.Fail(err)
@@ -34,6 +38,7 @@ func (r *Reader) start(ctx context.Context, t *tail, fills []cache.Fill) {
 				abort(err)
 			}
 		})
+		fills = fills[n:]
 	}
 }
 

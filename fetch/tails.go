@@ -3,6 +3,7 @@ package fetch
 import (
 	"container/list"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -130,7 +131,14 @@ func (r *Reader) tail(ctx context.Context, seg *metadata.Segment) (*tail, error)
 		return t, nil
 	}
 	if isNew {
+		begun := false
+		defer func() {
+			if !begun { // a panic of this caller's must not leave the others waiting
+				r.tails.settle(t, nil, errors.New("fetch: the caller who was to load the tail panicked"))
+			}
+		}()
 		r.load(ctx, t, seg)
+		begun = true
 	}
 	select {
 	case <-t.done:

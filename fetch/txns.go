@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"fmt"
 	"sort"
 
 	"github.com/segtier/segtier/index"
@@ -21,7 +22,9 @@ func (rd *reading) aborted(ctx context.Context, res *Result) error {
 		seg, ok := rd.view.Lookup(rd.lineage, offset)
 		if !ok {
 			if going := rd.going(offset); going != nil {
-				return rd.skipped(going, offset)
+				// What was asked for is there; only its markers may not be.
+				return fmt.Errorf("fetch: transactions of offsets %d to %d of %v may be aborted in segment %v, which is being deleted: %w",
+					res.first, res.next-1, rd.p, going.ID, ErrUnavailable)
 			}
 			res.upTo = offset
 			return nil

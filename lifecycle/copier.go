@@ -42,6 +42,9 @@ type Events struct {
 	Retried func(seg *metadata.Segment, cause error)
 	// Finished: the segment is readable. Existed says that it was before.
 	Finished func(seg *metadata.Segment, existed bool)
+	// Noticed: something about the source that a person should look at. The copy
+	// goes on.
+	Noticed func(info segment.Info, text string)
 	// Failed: the copy ended with an error. The segment is not readable, unless
 	// the error is that the answer to FINISHED was lost (metadata.ErrUnavailable).
 	Failed func(info segment.Info, err error)
@@ -164,7 +167,10 @@ func (c *Copier) copy(ctx context.Context, src segment.Source, info segment.Info
 	if err := c.checkOwner(ctx); err != nil {
 		return nil, false, err
 	}
-	turn := c.order.enter(info.Partition, info.StartOffset, info.EndOffset)
+	turn, err := c.order.enter(ctx, info.Partition, info.StartOffset, info.EndOffset)
+	if err != nil {
+		return nil, false, err
+	}
 	defer func() { turn.leave(err) }()
 
 	if seg, err := c.readable(src, info); seg != nil || err != nil {
@@ -175,6 +181,9 @@ func (c *Copier) copy(ctx context.Context, src segment.Source, info segment.Info
 	}
 	plan, err := transfer.Scan(ctx, src, c.o.Scan)
 	if err != nil {
+		return nil, false, err
+	}
+	if err := c.hides(info, plan.LastOffset()); err != nil {
 		return nil, false, err
 	}
 	if err := c.claim(ctx); err != nil {
@@ -219,15 +228,75 @@ func (c *Copier) readable(src segment.Source, info segment.Info) (*metadata.Segm
 			seg.EndOffset != info.EndOffset || !slices.Equal(seg.Epochs, epochs) {
 			continue
 		}
+		if !serves(view, info, seg) {
+			continue // another copy lies over it: this one must be copied anew to be seen
+		}
 		if _, size := src.File(segment.Log); size != seg.SizeBytes {
 			// Kafka's brokers never rewrite what they tier; a log compacted
 			// since is the likely reason. What is in the tier stays the truth.
-			c.o.Logger.Warn("segment is readable in the tier with another size than here",
-				"partition", info.Partition, "start", info.StartOffset, "id", seg.ID, "tier", seg.SizeBytes, "here", size)
+			c.notice(info, fmt.Sprintf("the log has %d bytes here and %d in the tier, which is not touched: was it compacted since, or is it damaged?", size, seg.SizeBytes))
 		}
 		return seg, nil
 	}
 	return nil, nil
+}
+
+// serves reports whether it is seg that readers of both its ends get.
+func serves(view *metadata.View, info segment.Info, seg *metadata.Segment) bool {
+	for _, offset := range []int64{info.StartOffset, info.EndOffset} {
+		if found, ok := view.Lookup(info.Epochs, offset); !ok || found.ID != seg.ID {
+			return false
+		}
+	}
+	return true
+}
+
+// hides refuses a segment whose last batch lies before its end while the tier
+// has readable offsets between: a log file is missing in the source, and what
+// is in the tier would be hidden by a newer segment that has nothing there. What
+// lies between and is in no tier either may be compaction, or a first copy of a
+// directory with a hole; nobody can tell but a person.
+func (c *Copier) hides(info segment.Info, last int64) error {
+	if last >= info.EndOffset {
+		return nil
+	}
+	view, err := c.meta.View(info.Partition)
+	if err != nil {
+		return err
+	}
+	for seg := range view.All() {
+		from, to := max(seg.StartOffset, last+1), min(seg.EndOffset, info.EndOffset)
+		same := seg.StartOffset == info.StartOffset && seg.EndOffset == info.EndOffset
+		if seg.State == metadata.CopySegmentFinished && !same && from <= to {
+			return &GapError{Partition: info.Partition, StartOffset: info.StartOffset, From: from, To: to, SegmentID: seg.ID}
+		}
+	}
+	c.notice(info, fmt.Sprintf("the last batch ends at offset %d: nothing is there for offsets %d to %d, before the next segment; that is usual in a compacted topic, in any other a log file is missing",
+		last, last+1, info.EndOffset))
+	return nil
+}
+
+// GapError says that a segment would hide others: its log ends before its last
+// offset, and the tier has readable segments there. Most likely the log file that
+// follows it is missing. Bring it back, or remove the segments in the tier first.
+type GapError struct {
+	Partition   segment.Partition
+	StartOffset int64        // of the segment that was to be copied
+	From, To    int64        // offsets that it does not have and the tier has
+	SegmentID   segment.UUID // of a segment in the tier that has them
+}
+
+// Error names the segment and the offsets.
+func (e *GapError) Error() string {
+	return fmt.Sprintf("the segment at offset %d of %s has nothing for offsets %d to %d, which segment %s in the tier has and would be hidden: is a log file missing behind it?",
+		e.StartOffset, e.Partition, e.From, e.To, e.SegmentID)
+}
+
+func (c *Copier) notice(info segment.Info, text string) {
+	c.o.Logger.Warn(text, "partition", info.Partition, "start", info.StartOffset, "end", info.EndOffset)
+	if c.o.Events.Noticed != nil {
+		c.o.Events.Noticed(info, text)
+	}
 }
 
 // start returns the STARTED record under which this plan is uploaded: the one

@@ -40,9 +40,9 @@ type orders struct {
 }
 
 type order struct {
-	running map[int64]int     // base offset -> copies of it now
-	failed  map[int64]failure // by base offset: the last copy failed
-	changed chan struct{}     // closed and replaced at every leave
+	running map[int64]struct{} // base offsets of the copies that run
+	failed  map[int64]failure  // by base offset: the last copy failed
+	changed chan struct{}      // closed and replaced at every leave
 }
 
 type failure struct {
@@ -57,16 +57,37 @@ type turn struct {
 	start, end int64
 }
 
-func (o *orders) enter(p segment.Partition, start, end int64) *turn {
+// enter takes a place. Copies that begin at the same offset go one after the
+// other: the second then finds what the first has made.
+func (o *orders) enter(ctx context.Context, p segment.Partition, start, end int64) (*turn, error) {
+	for {
+		same := o.tryEnter(p, start)
+		if same == nil {
+			return &turn{all: o, partition: p, start: start, end: end}, nil
+		}
+		select {
+		case <-same:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// tryEnter takes a place unless a copy from start runs; then it returns a
+// channel that is closed when a copy of the partition ends.
+func (o *orders) tryEnter(p segment.Partition, start int64) (wait <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	q := o.partitions[p]
 	if q == nil {
-		q = &order{running: map[int64]int{}, failed: map[int64]failure{}, changed: make(chan struct{})}
+		q = &order{running: map[int64]struct{}{}, failed: map[int64]failure{}, changed: make(chan struct{})}
 		o.partitions[p] = q
 	}
-	q.running[start]++
-	return &turn{all: o, partition: p, start: start, end: end}
+	if _, taken := q.running[start]; taken {
+		return q.changed
+	}
+	q.running[start] = struct{}{}
+	return nil
 }
 
 // leave ends the copy. A failed one holds back what lies above it until it is copied.
@@ -75,9 +96,7 @@ func (t *turn) leave(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	q := o.partitions[t.partition]
-	if q.running[t.start]--; q.running[t.start] == 0 {
-		delete(q.running, t.start)
-	}
+	delete(q.running, t.start)
 	if err != nil {
 		q.failed[t.start] = failure{t.end, err}
 	} else {

@@ -47,6 +47,19 @@ type Decoder struct {
 // *BatchError at position 0; records before the damage have been yielded by
 // then. The batch's CRC is not looked at: see VerifyBatch.
 func (d *Decoder) Records(raw []byte, yield func(Record) bool) error {
+	return d.decode(raw, yield, false)
+}
+
+// Times calls yield for each record with its offset and timestamp alone, until
+// yield returns false. Keys, values and headers of a magic 2 batch are passed
+// over without being held, so that memory does not follow the size of a record,
+// and they are not checked. Otherwise it is as Records.
+func (d *Decoder) Times(raw []byte, yield func(offset, timestamp int64) bool) error {
+	return d.decode(raw, func(r Record) bool { return yield(r.Offset, r.Timestamp) }, true)
+}
+
+// decode is Records, or Times if the rest of the records is of no interest.
+func (d *Decoder) decode(raw []byte, yield func(Record) bool, times bool) error {
 	h, err := ParseHeader(raw)
 	if err = whole(raw, &h, err); err != nil {
 		return err
@@ -58,7 +71,7 @@ func (d *Decoder) Records(raw []byte, yield func(Record) bool) error {
 	if h.Magic < 2 {
 		err = d.legacy(h, raw, yield)
 	} else {
-		err = d.records(h, raw[HeaderSize:], yield)
+		err = d.records(h, raw[HeaderSize:], yield, times)
 	}
 	d.in.release()
 	clear(d.headers[:cap(d.headers)])
@@ -77,7 +90,7 @@ func (d *Decoder) Records(raw []byte, yield func(Record) bool) error {
 var errStop = errors.New("stop")
 
 // records decodes the records of a magic 2 batch.
-func (d *Decoder) records(h Header, b []byte, yield func(Record) bool) error {
+func (d *Decoder) records(h Header, b []byte, yield func(Record) bool, times bool) error {
 	if h.Count == 0 && len(b) == 0 {
 		return nil // emptied by compaction
 	}
@@ -93,11 +106,20 @@ func (d *Decoder) records(h Header, b []byte, yield func(Record) bool) error {
 		if size < minRecordSize-1 {
 			return h.corrupt("record %d of %d claims %d bytes", i, h.Count, size)
 		}
-		body, err := d.in.peek(int(size))
+		held := int(size)
+		if times {
+			held = min(held, maxTimesSize)
+		}
+		body, err := d.in.peek(held)
 		if err != nil {
 			return fmt.Errorf("record %d of %d, %d bytes: %w", i, h.Count, size, noEOF(err))
 		}
-		r, err := d.record(&h, body)
+		var r Record
+		if times {
+			r, err = recordTimes(&h, body)
+		} else {
+			r, err = d.record(&h, body)
+		}
 		if err != nil {
 			return fmt.Errorf("record %d of %d: %w", i, h.Count, err)
 		}
@@ -108,7 +130,10 @@ func (d *Decoder) records(h Header, b []byte, yield func(Record) bool) error {
 		if !yield(r) {
 			return errStop
 		}
-		d.in.skip(int(size))
+		d.in.skip(held)
+		if err := d.in.discard(int(size) - held); err != nil {
+			return fmt.Errorf("record %d of %d, %d bytes: %w", i, h.Count, size, noEOF(err))
+		}
 	}
 	_, err := d.in.peek(1)
 	switch {
@@ -120,14 +145,32 @@ func (d *Decoder) records(h Header, b []byte, yield func(Record) bool) error {
 	return err
 }
 
-// record decodes one record from its body, what follows its length.
-func (d *Decoder) record(h *Header, body []byte) (Record, error) {
-	c := fields{b: body[1:]} // the first byte is attributes, unused
+// maxTimesSize is what the fields that Times wants take at most: attributes, a
+// varlong and a varint.
+const maxTimesSize = 1 + binary.MaxVarintLen64 + binary.MaxVarintLen32
+
+// recordTimes decodes the beginning of a record's body.
+func recordTimes(h *Header, body []byte) (Record, error) {
+	c := fields{b: body[1:]}
+	r := c.times(h)
+	return r, c.err
+}
+
+// times decodes the fields that every record begins with, behind its attributes,
+// which are unused.
+func (c *fields) times(h *Header) Record {
 	r := Record{Timestamp: h.BaseTimestamp + c.varlong()}
 	if h.LogAppendTime() {
 		r.Timestamp = h.MaxTimestamp
 	}
 	r.Offset = h.BaseOffset + int64(c.varint())
+	return r
+}
+
+// record decodes one record from its body, what follows its length.
+func (d *Decoder) record(h *Header, body []byte) (Record, error) {
+	c := fields{b: body[1:]}
+	r := c.times(h)
 	r.Key = c.nullable()
 	r.Value = c.nullable()
 	n := c.varint()
@@ -272,6 +315,23 @@ func (in *input) peek(n int) ([]byte, error) {
 
 // skip moves past n bytes that peek has returned.
 func (in *input) skip(n int) { in.lo += n }
+
+// discard moves past n bytes that need not be held.
+func (in *input) discard(n int) error {
+	for {
+		here := min(n, in.hi-in.lo)
+		in.lo += here
+		if n -= here; n == 0 {
+			return nil
+		}
+		if in.r != nil {
+			in.lo, in.hi = 0, 0 // nothing is left in it
+		}
+		if err := in.fill(); err != nil {
+			return err
+		}
+	}
+}
 
 // varint reads a 32-bit number.
 func (in *input) varint() (int32, error) {

@@ -22,6 +22,7 @@ const (
 	checkpointName = "leader-epoch-checkpoint"
 	metadataName   = "partition.metadata"
 	logSuffix      = ".log"
+	indexSuffix    = ".index"
 	offsetDigits   = 20
 )
 
@@ -140,6 +141,11 @@ func readTopicID(path string) (UUID, error) {
 
 // readBounded reads a file of at most limit bytes.
 func readBounded(path string, limit int64) ([]byte, error) {
+	if fi, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -155,6 +161,10 @@ func readBounded(path string, limit int64) ([]byte, error) {
 // Segments returns the base offsets of the directory's segments, ascending. The
 // last is the active one, to which the broker still writes. What the broker is
 // about to remove or to swap in (.deleted, .cleaned, .swap, .tmp) is no segment.
+//
+// A log that is missing behind the first, though the index that belongs to it is
+// there, or that is no regular file, is an error: the segment before it would be
+// taken to reach over its offsets.
 func (d Dir) Segments() ([]int64, error) {
 	if err := d.stat(); err != nil {
 		return nil, err
@@ -163,18 +173,35 @@ func (d Dir) Segments() ([]int64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("partition directory: %w", err)
 	}
-	var bases []int64
+	var bases, indexed []int64
 	for _, e := range entries {
-		digits, ok := strings.CutSuffix(e.Name(), logSuffix)
-		if !ok || len(digits) != offsetDigits || e.IsDir() {
-			continue
-		}
-		if base, err := strconv.ParseUint(digits, 10, 63); err == nil {
-			bases = append(bases, int64(base))
+		if base, ok := baseOf(e.Name(), logSuffix); ok {
+			if e.Type()&(fs.ModeDir|fs.ModeNamedPipe|fs.ModeSocket|fs.ModeDevice) != 0 {
+				return nil, fmt.Errorf("%s is not a regular file: it should be the log of a segment", filepath.Join(d.Path, e.Name()))
+			}
+			bases = append(bases, base)
+		} else if base, ok := baseOf(e.Name(), indexSuffix); ok {
+			indexed = append(indexed, base)
 		}
 	}
 	slices.Sort(bases)
+	for _, base := range indexed {
+		if _, ok := slices.BinarySearch(bases, base); !ok && len(bases) > 0 && base > bases[0] {
+			return nil, fmt.Errorf("%s is missing, but its index is there: bring it back from another replica, or start the broker, which removes an index that was left over",
+				filepath.Join(d.Path, offsetName(base)+logSuffix))
+		}
+	}
 	return bases, nil
+}
+
+// baseOf returns the base offset in the name of a segment's file.
+func baseOf(name, suffix string) (base int64, ok bool) {
+	digits, ok := strings.CutSuffix(name, suffix)
+	if !ok || len(digits) != offsetDigits {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 63)
+	return int64(n), err == nil
 }
 
 // Open opens the segment with base offset base. The end of a closed segment is

@@ -52,7 +52,7 @@ func (s *DirSource) open(dir string) error {
 		path     string
 		optional bool
 	}{
-		{OffsetIndex, base + ".index", false},
+		{OffsetIndex, base + indexSuffix, false},
 		{TimeIndex, base + ".timeindex", false},
 		{TxnIndex, base + ".txnindex", true},
 		// The state of producers behind the segment is named by the offset that follows it.
@@ -77,6 +77,12 @@ func offsetName(offset int64) string { return fmt.Sprintf("%0*d", offsetDigits, 
 func (s *DirSource) openFile(kind FileKind, path string) error {
 	o := &s.files[kind]
 	o.path = path
+	// Looked at before it is opened: opening a pipe would wait for its writer.
+	if fi, err := os.Stat(path); err != nil {
+		return fmt.Errorf("%v: %w", kind, err)
+	} else if !fi.Mode().IsRegular() {
+		return fmt.Errorf("%v %s is not a regular file", kind, path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("%v: %w", kind, err)

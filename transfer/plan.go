@@ -22,6 +22,7 @@ type Plan struct {
 	parts    pieces          // of the head
 	txn      []byte          // used entries of the txn index
 	maxTime  int64
+	last     int64 // offset of the last batch
 	size     int64 // of the object
 }
 
@@ -35,6 +36,10 @@ func (p *Plan) Info() segment.Info {
 // MaxTimestamp returns the greatest timestamp of the segment in ms: of its
 // batches, or the log's time of modification if they carry none.
 func (p *Plan) MaxTimestamp() int64 { return p.maxTime }
+
+// LastOffset returns the last offset of the last batch. It is below the segment's
+// EndOffset if nothing is left of the offsets between.
+func (p *Plan) LastOffset() int64 { return p.last }
 
 // LogSize returns the length of the log in bytes.
 func (p *Plan) LogSize() int64 { return p.head[0].Len }

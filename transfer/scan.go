@@ -243,6 +243,9 @@ func (s *scanner) readLog() error {
 		if err := s.builder.batch(pos, h); err != nil {
 			return err
 		}
+		if err := s.epochOf(pos, h); err != nil {
+			return err
+		}
 		return s.checker.Batch(pos, h)
 	}}
 	size := s.used[segment.Log]
@@ -260,6 +263,21 @@ func (s *scanner) readLog() error {
 	}
 	if err := walker.Close(); err != nil {
 		return s.walkError(err)
+	}
+	return nil
+}
+
+// epochOf holds a batch against the history: a wrong one would hide the segment
+// from every reader who follows the right one. Batches before magic 2 have none.
+func (s *scanner) epochOf(pos int64, h segment.Header) error {
+	if h.LeaderEpoch < 0 {
+		return nil
+	}
+	if epoch, ok := s.info.Epochs.EpochFor(h.BaseOffset); !ok || epoch != h.LeaderEpoch {
+		return &segment.BatchError{
+			Pos: pos, Offset: h.BaseOffset,
+			Reason: fmt.Sprintf("it was written in leader epoch %d, by the partition's leader epochs %v it should be %d", h.LeaderEpoch, s.info.Epochs, epoch),
+		}
 	}
 	return nil
 }
@@ -335,7 +353,7 @@ func (s *scanner) readSnapshot() error {
 func (s *scanner) plan() (*Plan, error) {
 	p := &Plan{info: s.info, partSize: s.o.PartSize, txn: s.txn}
 	p.table = s.builder.done(s.logSums.Pieces(0))
-	p.maxTime = s.builder.maxTime
+	p.maxTime, p.last = s.builder.maxTime, s.builder.next-1
 	if p.maxTime < 0 {
 		p.maxTime = s.info.ModTimestamp
 	}

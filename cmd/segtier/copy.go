@@ -31,7 +31,8 @@ the active one, which the broker still writes to: it stays, unless
 --include-active is given.
 
 Copying again is safe at any time: what is in the tier already is only reported,
-and what an interrupted copy left is finished. A segment that cannot be copied
+and what an interrupted copy left is finished. It repairs nothing: what is readable
+by metadata is not sent again, even if its object was damaged since; see verify. A segment that cannot be copied
 stops its partition, because offsets must not have holes; other partitions go on.
 
 With --json there is a line for each segment, with the fields of ls and "existed".
@@ -233,6 +234,10 @@ func (c *copier) open(ctx context.Context) (err error) {
 		Events: lifecycle.Events{
 			PartConfirmed: func(_ *metadata.Segment, part objstore.PartEvidence) { c.bar.add(part.Sum.Len) },
 			Finished:      func(_ *metadata.Segment, existed bool) { c.existed = existed },
+			Noticed: func(info segment.Info, text string) {
+				c.bar.clear()
+				c.a.messagef("note: %s, offsets %d-%d: %s", nameOf(info.Partition), info.StartOffset, info.EndOffset, text)
+			},
 		},
 	})
 	return err

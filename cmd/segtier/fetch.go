@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -241,7 +242,7 @@ func (a *app) output(path string) (*output, error) {
 		}
 		return &output{Writer: f, path: path, file: f}, nil
 	}
-	f, err := os.OpenFile(path+".segtier-partial", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".segtier-partial-*")
 	if err != nil {
 		return nil, fmt.Errorf("--out: %w", err)
 	}
@@ -254,7 +255,11 @@ func (o *output) commit() error {
 		return nil
 	}
 	f := o.file
-	if err := f.Close(); err != nil {
+	var err error
+	if o.temp {
+		err = errors.Join(f.Chmod(0o644), f.Sync()) // a crash must not leave an empty file under the name
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	if o.temp {

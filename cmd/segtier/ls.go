@@ -114,7 +114,9 @@ func choose(meta interface {
 		if err != nil {
 			return nil, err
 		}
-		chosen = append(chosen, p)
+		if !slices.Contains(chosen, p) {
+			chosen = append(chosen, p)
+		}
 	}
 	return chosen, nil
 }

@@ -131,8 +131,17 @@ func readError(err error) error {
 		return objstore.ErrClosed
 	case isAbsent(err):
 		return objstore.ErrNotExist
+	case errors.Is(err, fs.ErrPermission), escapes(err):
+		return fmt.Errorf("%w: %w", objstore.ErrRefused, err)
 	}
 	return err
+}
+
+// escapes reports whether os.Root refused a path that leads out of it, for which
+// it has no sentinel.
+func escapes(err error) bool {
+	e, ok := errors.AsType[*fs.PathError](err)
+	return ok && e.Err.Error() == "path escapes from parent"
 }
 
 // writeError adds the sentinel for a failed change.

@@ -232,6 +232,12 @@ func (s *Store) readOnly() error {
 
 // open opens an object for reading.
 func (s *Store) open(key string) (*os.File, os.FileInfo, error) {
+	// Looked at before it is opened: opening a pipe would wait for its writer.
+	if fi, err := s.root.Stat(key); err != nil {
+		return nil, nil, readError(err)
+	} else if !fi.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%w: it is no regular file", objstore.ErrNotExist)
+	}
 	f, err := s.root.Open(key)
 	if err != nil {
 		return nil, nil, readError(err)
