@@ -184,7 +184,7 @@ func answer(status int, code, message string, now time.Time) gateway.Action {
 		w.Header().Set("Date", now.UTC().Format(http.TimeFormat))
 		w.WriteHeader(status)
 		if r.Method != http.MethodHead {
-			fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s</Message></Error>", code, message)
+			_, _ = fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s</Message></Error>", code, message)
 		}
 	}}
 }

@@ -35,7 +35,8 @@ const (
 
 // Options of a server. The zero value is a server over plain HTTP.
 type Options struct {
-	TLS bool // HTTPS, with a certificate made for this server: see Server.CAFile
+	TLS   bool // HTTPS, with a certificate made for this server: see Server.CAFile
+	Users bool // others than root can be added: see Server.AddUser
 }
 
 // Server is a versitygw process. Its methods may be called concurrently.
@@ -47,6 +48,7 @@ type Server struct {
 	dir      string // of this server; data, the certificate
 	addr     string // host:port
 	secure   bool
+	users    bool
 	cert     certificate // only if secure
 	client   *http.Client
 	outputMu sync.Mutex
@@ -68,9 +70,12 @@ func Start(t testing.TB, o Options) *Server {
 		dir:       t.TempDir(),
 		addr:      freeAddr(t),
 		secure:    o.TLS,
+		users:     o.Users,
 	}
-	if err := os.MkdirAll(filepath.Join(s.DataDir(), Bucket), 0o777); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{filepath.Join(s.DataDir(), Bucket), s.usersDir()} {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
 	}
 	transport := &http.Transport{DisableKeepAlives: true}
 	if o.TLS {
@@ -163,6 +168,9 @@ func (s *Server) Restart() error {
 	if s.secure {
 		args = append(args, "--cert", s.cert.certFile, "--key", s.cert.keyFile)
 	}
+	if s.users {
+		args = append(args, "--iam-dir", s.usersDir(), "--iam-cache-disable")
+	}
 	cmd := exec.Command(s.program, append(args, "posix", s.DataDir())...)
 	cmd.Dir = s.dir
 	cmd.Env = []string{"ROOT_ACCESS_KEY=" + s.AccessKey, "ROOT_SECRET_KEY=" + s.SecretKey}
@@ -240,6 +248,25 @@ func (s *Server) Env() []string {
 
 // CAFile is the PEM file with the certificate to trust; "" over plain HTTP.
 func (s *Server) CAFile() string { return s.cert.certFile }
+
+// AddUser adds a user who may do nothing yet, and returns its keys. The server
+// must have been started with Options.Users.
+func (s *Server) AddUser(t testing.TB, name string) (accessKey, secretKey string) {
+	t.Helper()
+	secretKey = "secret-" + rand.Text()
+	cmd := exec.CommandContext(t.Context(), s.program, "admin", "--allow-insecure", "create-user",
+		"--access", name, "--secret", secretKey, "--role", "user")
+	cmd.Env = []string{
+		"ADMIN_ACCESS_KEY_ID=" + s.AccessKey, "ADMIN_SECRET_ACCESS_KEY=" + s.SecretKey,
+		"ADMIN_REGION=" + Region, "ADMIN_ENDPOINT_URL=" + s.URL(),
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("versitygw admin create-user %s: %v: %s", name, err, out)
+	}
+	return name, secretKey
+}
+
+func (s *Server) usersDir() string { return filepath.Join(s.dir, "users") }
 
 // DataDir is where the server keeps buckets, each a directory of its own.
 func (s *Server) DataDir() string { return filepath.Join(s.dir, "data") }
