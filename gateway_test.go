@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	"github.com/segtier/segtier/fetch"
 	"github.com/segtier/segtier/internal/gateway"
 	"github.com/segtier/segtier/internal/testseg"
+	"github.com/segtier/segtier/lifecycle"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/s3"
@@ -95,6 +97,48 @@ func TestGatewayPartitions(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// TestGatewayEvidence asks for every level of evidence and gets at least that for
+// every part, of objects of one part and of several.
+func TestGatewayEvidence(t *testing.T) {
+	s := gateway.Start(t, gateway.Options{})
+	segments := map[string]*testseg.Segment{
+		"one part":      testseg.Random(3, testseg.Options{Segments: 1}).Segments[0],
+		"several parts": testseg.Big(3, 11<<20, testseg.Options{}).Segments[0],
+	}
+	for _, level := range []objstore.Level{objstore.Echoed, objstore.Listed, objstore.Attributed, objstore.ReadBack} {
+		for name, seg := range segments {
+			store, err := s3.Open(t.Context(), s3.Options{
+				Bucket: gateway.Bucket, Prefix: fmt.Sprintf("evidence-%d-%d", level, len(seg.Log)), Region: gateway.Region, Endpoint: s.URL(), PathStyle: true,
+				AccessKeyID: s.AccessKey, SecretAccessKey: s.SecretKey, Evidence: level,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var mu sync.Mutex
+			var got []objstore.Level
+			tier := openTierOn(t, store, t.TempDir(), segtier.Options{PartSize: s3Part, Events: lifecycle.Events{
+				PartConfirmed: func(_ *metadata.Segment, part objstore.PartEvidence) {
+					mu.Lock()
+					defer mu.Unlock()
+					got = append(got, part.Level)
+				},
+			}})
+			if _, err := tier.Copy(t.Context(), seg, metadata.Writer{BrokerID: 1, LeaderEpoch: 9}); err != nil {
+				t.Errorf("%s, %v: %v", level, name, err)
+			}
+			if len(got) == 0 || slices.Min(got) < level {
+				t.Errorf("%s, %v: parts are confirmed as %v", level, name, got)
+			}
+			a, ok := store.Abilities()
+			if want := (s3.Abilities{
+				PutChecksum: true, PartChecksum: true, PutEcho: true, PartEcho: true, ConditionalPut: true, ConditionalComplete: true, Token: true,
+			}); !ok || a != want {
+				t.Errorf("abilities of versitygw: %v", a)
+			}
+		}
 	}
 }
 
