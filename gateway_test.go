@@ -70,31 +70,37 @@ func TestGatewayPartitions(t *testing.T) {
 			t.Fatalf("%d partitions in testdata: %v", len(paths), err)
 		}
 	}
-	said := brokerSaid(t)
 	big, err := testseg.Big(1, 12<<20, testseg.Options{Segments: 3}).WriteDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%v", secure), func(t *testing.T) {
-			s := gateway.Start(t, gateway.Options{TLS: secure})
-			for _, path := range append(paths, big) {
-				name := filepath.Base(path)
-				t.Run(name, func(t *testing.T) {
-					o := newOracle(t, path)
-					if len(o.closed) == 0 {
-						return // only an active segment: nothing to tier
-					}
-					tier := openTierOn(t, openS3(t, s, s.URL(), name), t.TempDir(), segtier.Options{PartSize: s3Part})
-					copyClosed(t, tier, o)
-					checkWalks(t, tier, o)
-					checkOffsets(t, tier, o)
-					checkTimes(t, tier, o)
-					checkFrontier(t, tier, o)
-					if lines := said[name]; lines != nil {
-						checkAsTheBrokerSaid(t, tier, o, lines)
-					}
-				})
+			checkPartitions(t, gateway.Start(t, gateway.Options{TLS: secure}), append(paths, big))
+		})
+	}
+}
+
+// checkPartitions copies partition directories to a server and compares all that
+// can be asked of them.
+func checkPartitions(t *testing.T, s *gateway.Server, paths []string) {
+	t.Helper()
+	said := brokerSaid(t)
+	for _, path := range paths {
+		name := filepath.Base(path)
+		t.Run(name, func(t *testing.T) {
+			o := newOracle(t, path)
+			if len(o.closed) == 0 {
+				return // only an active segment: nothing to tier
+			}
+			tier := openTierOn(t, openS3(t, s, s.URL(), name), t.TempDir(), segtier.Options{PartSize: s3Part})
+			copyClosed(t, tier, o)
+			checkWalks(t, tier, o)
+			checkOffsets(t, tier, o)
+			checkTimes(t, tier, o)
+			checkFrontier(t, tier, o)
+			if lines := said[name]; lines != nil {
+				checkAsTheBrokerSaid(t, tier, o, lines)
 			}
 		})
 	}
