@@ -176,7 +176,7 @@ func (o Options) checkPlace() error {
 	u, err := url.Parse(o.Endpoint)
 	switch {
 	case err != nil:
-		return errors.New("the endpoint is no URL") // which may hold a password: not shown
+		return errors.New("the endpoint is no URL: it begins with http:// or https:// and a host") // which may hold a password: not shown
 	case u.User != nil:
 		return errors.New("the endpoint holds credentials; give them as AccessKeyID and SecretAccessKey, or to the AWS default chain")
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
