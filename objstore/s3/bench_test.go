@@ -277,8 +277,10 @@ func benchManager(url string, file *os.File, size, partSize int64) func(string) 
 		Credentials: credentials.NewStaticCredentialsProvider(accessKey, secretKey, ""),
 		HTTPClient:  &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, MaxIdleConnsPerHost: 10}},
 	})
+	//nolint:staticcheck // SA1019: it is what we are compared with
 	uploader := manager.NewUploader(client, func(u *manager.Uploader) { u.PartSize, u.Concurrency = partSize, benchWorkers })
 	return func(key string) error {
+		//nolint:staticcheck // SA1019: as above
 		_, err := uploader.Upload(context.Background(), &awss3.PutObjectInput{
 			Bucket: aws.String(bucket), Key: &key, ChecksumAlgorithm: types.ChecksumAlgorithmCrc32c,
 			Body: io.NewSectionReader(file, 0, size),

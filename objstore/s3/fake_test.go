@@ -259,7 +259,7 @@ func (e *fakeError) write(w http.ResponseWriter, head bool) {
 	}
 	w.Header().Set("Content-Type", "application/xml")
 	w.WriteHeader(e.status)
-	fmt.Fprintf(w, "%s<Error><Code>%s</Code><Message>%s</Message><RequestId>REQUEST7</RequestId></Error>", xml.Header, e.code, e.message)
+	_, _ = fmt.Fprintf(w, "%s<Error><Code>%s</Code><Message>%s</Message><RequestId>REQUEST7</RequestId></Error>", xml.Header, e.code, e.message)
 }
 
 // ServeHTTP implements http.Handler.

@@ -140,17 +140,6 @@ func wantError(t *testing.T, err error, op string, want error) {
 	}
 }
 
-// hookAt returns a body that calls f, once, when byte off is read.
-func hookAt(data []byte, off int64, f func()) readerAt {
-	var once sync.Once
-	return func(p []byte, at int64) (int, error) {
-		if at <= off && off < at+int64(len(p)) {
-			once.Do(f)
-		}
-		return bytes.NewReader(data).ReadAt(p, at)
-	}
-}
-
 // partNumbers returns the parts that were sent, in the order of their numbers.
 func (f *fake) partNumbers() []int {
 	var numbers []int

@@ -103,7 +103,7 @@ func TestAnswersToRanges(t *testing.T) {
 		"an error that is 2xx": {answers: answers{204, nil, "", false}},
 	} {
 		info, got, err := get(c.answers, objstore.GetOptions{IfMatch: c.match})
-		if c.want == errNone { //nolint:errorlint // a marker
+		if c.want == errNone {
 			if err != nil || got != body || info.Size != 1000 || info.Identity != `"one"` || info.Key != "a" {
 				t.Errorf("%s: %+v, %q, %v", name, info, got, err)
 			}
