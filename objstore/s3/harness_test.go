@@ -2,10 +2,12 @@ package s3_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -152,3 +154,14 @@ func (f *fake) partNumbers() []int {
 
 // crcText is a checksum as S3 shows it.
 func crcText(b []byte) string { return checksum.Base64(checksum.CRC32C(b)) }
+
+// compositeText is the sum of an object made of parts, as S3 shows it.
+func compositeText(data []byte, partSize int64) string {
+	var sums []byte
+	n := 0
+	for part := range slices.Chunk(data, int(partSize)) {
+		sums = binary.BigEndian.AppendUint32(sums, checksum.CRC32C(part))
+		n++
+	}
+	return crcText(sums) + "-" + strconv.Itoa(n)
+}
