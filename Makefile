@@ -42,12 +42,15 @@ race: ## All tests under the race detector (needs a C compiler)
 .PHONY: tools
 tools: $(BIN)/versitygw ## Build the S3 server that tests run against, into bin/
 
+.PHONY: tools-soak
+tools-soak: $(BIN)/weed ## Build SeaweedFS, the second S3 server, for make soak (minutes)
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target FUZZTIME times (default 2000x)
 	GO="$(GO)" FUZZTIME="$(FUZZTIME)" FUZZ="$(FUZZ)" tools/fuzz $(PACKAGES)
 
 .PHONY: soak
-soak: tools ## The long variants of the tests, and fuzzing a hundred times longer
+soak: tools tools-soak ## The long variants of the tests, and fuzzing a hundred times longer
 	SEGTIER_SOAK=1 SEGTIER_GATEWAY=required $(GO) test -count=1 -timeout=120m $(PACKAGES)
 	$(MAKE) fuzz FUZZTIME=200000x
 
@@ -102,4 +105,8 @@ $(BIN)/golangci-lint: tools/go.mod tools/go.sum
 # Of another module again: a server shares no dependency with a linter.
 $(BIN)/versitygw: tools/versitygw/go.mod tools/versitygw/go.sum
 	cd tools/versitygw && $(GO) build -trimpath -buildvcs=false -o $@ github.com/versity/versitygw/cmd/versitygw
+	@touch $@
+
+$(BIN)/weed: tools/seaweedfs/go.mod tools/seaweedfs/go.sum
+	cd tools/seaweedfs && $(GO) build -trimpath -buildvcs=false -o $@ github.com/seaweedfs/seaweedfs/weed
 	@touch $@

@@ -70,40 +70,45 @@ func TestAsTheBrokerSaid(t *testing.T) {
 			}
 			tier := openTier(t, t.TempDir(), segtier.Options{ChunkSize: 16 << 10})
 			copyClosed(t, tier, o)
-			var head brokerLine
-			want := map[int64]brokerLine{}
-			for _, l := range lines {
-				switch l.Kind {
-				case "partition":
-					head = l
-				case "record":
-					if l.Offset <= o.end {
-						want[l.Offset] = l
-					}
-				}
-			}
-			records, times := len(want), 0
-			compareRecords(t, tier, o, head, want)
-			for _, l := range lines {
-				if l.Kind != "time" {
-					continue
-				}
-				times++
-				pos, err := tier.OffsetForTime(t.Context(), fetch.TimeRequest{Partition: o.partition, LogStart: head.LogStartOffset, Time: l.Time})
-				if err != nil {
-					t.Fatalf("time %d: %v", l.Time, err)
-				}
-				if l.Offset > o.end {
-					l.Offset = -1 // the broker found it in the active segment
-				}
-				if pos.Offset != l.Offset || l.Offset >= 0 && (pos.Timestamp != l.Timestamp || pos.LeaderEpoch != l.Epoch) {
-					t.Errorf("time %d: %+v, the broker said offset %d, timestamp %d, epoch %d", l.Time, pos, l.Offset, l.Timestamp, l.Epoch)
-				}
-			}
-			if times == 0 || records == 0 {
-				t.Errorf("compared %d records and %d times", records, times)
-			}
+			checkAsTheBrokerSaid(t, tier, o, lines)
 		})
+	}
+}
+
+func checkAsTheBrokerSaid(t *testing.T, tier *segtier.Tier, o *oracle, lines []brokerLine) {
+	t.Helper()
+	var head brokerLine
+	want := map[int64]brokerLine{}
+	for _, l := range lines {
+		switch l.Kind {
+		case "partition":
+			head = l
+		case "record":
+			if l.Offset <= o.end {
+				want[l.Offset] = l
+			}
+		}
+	}
+	records, times := len(want), 0
+	compareRecords(t, tier, o, head, want)
+	for _, l := range lines {
+		if l.Kind != "time" {
+			continue
+		}
+		times++
+		pos, err := tier.OffsetForTime(t.Context(), fetch.TimeRequest{Partition: o.partition, LogStart: head.LogStartOffset, Time: l.Time})
+		if err != nil {
+			t.Fatalf("time %d: %v", l.Time, err)
+		}
+		if l.Offset > o.end {
+			l.Offset = -1 // the broker found it in the active segment
+		}
+		if pos.Offset != l.Offset || l.Offset >= 0 && (pos.Timestamp != l.Timestamp || pos.LeaderEpoch != l.Epoch) {
+			t.Errorf("time %d: %+v, the broker said offset %d, timestamp %d, epoch %d", l.Time, pos, l.Offset, l.Timestamp, l.Epoch)
+		}
+	}
+	if times == 0 || records == 0 {
+		t.Errorf("compared %d records and %d times", records, times)
 	}
 }
 

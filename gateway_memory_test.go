@@ -42,6 +42,9 @@ func TestGatewayMemory(t *testing.T) {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		t.Skip("peak memory is only known where there is /proc")
 	}
+	if raceDetector {
+		t.Skip("the race detector needs memory of its own")
+	}
 	s := gateway.Start(t, gateway.Options{})
 	work := t.TempDir()
 	if _, err := testseg.Big(4, 16<<20, testseg.Options{}).WriteDir(work); err != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	"github.com/segtier/segtier/fetch"
 	"github.com/segtier/segtier/internal/gateway"
 	"github.com/segtier/segtier/internal/testseg"
+	"github.com/segtier/segtier/lifecycle"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/s3"
@@ -54,13 +56,19 @@ func TestGatewayAcceptance(t *testing.T) {
 }
 
 // TestGatewayPartitions holds the library on S3 to everything that
-// TestRealPartitions holds it to on a directory, over both schemes, with objects
-// of one part and of several.
+// TestRealPartitions and TestAsTheBrokerSaid hold it to on a directory, over both
+// schemes, with objects of one part and of several.
 func TestGatewayPartitions(t *testing.T) {
 	paths := []string{
 		"testdata/partitions/events.wide-segment_1-0",
 		"testdata/partitions/blobs.large-record_1-0",
 		"testdata/partitions/payments.tx_commit-abort-0",
+	}
+	if gateway.Required() {
+		var err error
+		if paths, err = filepath.Glob("testdata/partitions/*"); err != nil || len(paths) < 10 {
+			t.Fatalf("%d partitions in testdata: %v", len(paths), err)
+		}
 	}
 	big, err := testseg.Big(1, 12<<20, testseg.Options{Segments: 3}).WriteDir(t.TempDir())
 	if err != nil {
@@ -68,20 +76,75 @@ func TestGatewayPartitions(t *testing.T) {
 	}
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tls=%v", secure), func(t *testing.T) {
-			s := gateway.Start(t, gateway.Options{TLS: secure})
-			for _, path := range append(paths, big) {
-				name := filepath.Base(path)
-				t.Run(name, func(t *testing.T) {
-					o := newOracle(t, path)
-					tier := openTierOn(t, openS3(t, s, s.URL(), name), t.TempDir(), segtier.Options{PartSize: s3Part})
-					copyClosed(t, tier, o)
-					checkWalks(t, tier, o)
-					checkOffsets(t, tier, o)
-					checkTimes(t, tier, o)
-					checkFrontier(t, tier, o)
-				})
+			checkPartitions(t, gateway.Start(t, gateway.Options{TLS: secure}), append(paths, big))
+		})
+	}
+}
+
+// checkPartitions copies partition directories to a server and compares all that
+// can be asked of them.
+func checkPartitions(t *testing.T, s *gateway.Server, paths []string) {
+	t.Helper()
+	said := brokerSaid(t)
+	for _, path := range paths {
+		name := filepath.Base(path)
+		t.Run(name, func(t *testing.T) {
+			o := newOracle(t, path)
+			if len(o.closed) == 0 {
+				return // only an active segment: nothing to tier
+			}
+			tier := openTierOn(t, openS3(t, s, s.URL(), name), t.TempDir(), segtier.Options{PartSize: s3Part})
+			copyClosed(t, tier, o)
+			checkWalks(t, tier, o)
+			checkOffsets(t, tier, o)
+			checkTimes(t, tier, o)
+			checkFrontier(t, tier, o)
+			if lines := said[name]; lines != nil {
+				checkAsTheBrokerSaid(t, tier, o, lines)
 			}
 		})
+	}
+}
+
+// TestGatewayEvidence asks for every level of evidence and gets at least that for
+// every part, of objects of one part and of several.
+func TestGatewayEvidence(t *testing.T) {
+	s := gateway.Start(t, gateway.Options{})
+	segments := map[string]*testseg.Segment{
+		"one part":      testseg.Random(3, testseg.Options{Segments: 1}).Segments[0],
+		"several parts": testseg.Big(3, 11<<20, testseg.Options{}).Segments[0],
+	}
+	for _, level := range []objstore.Level{objstore.Echoed, objstore.Listed, objstore.Attributed, objstore.ReadBack} {
+		for name, seg := range segments {
+			store, err := s3.Open(t.Context(), s3.Options{
+				Bucket: gateway.Bucket, Prefix: fmt.Sprintf("evidence-%d-%d", level, len(seg.Log)), Region: gateway.Region, Endpoint: s.URL(), PathStyle: true,
+				AccessKeyID: s.AccessKey, SecretAccessKey: s.SecretKey, Evidence: level,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var mu sync.Mutex
+			var got []objstore.Level
+			tier := openTierOn(t, store, t.TempDir(), segtier.Options{PartSize: s3Part, Events: lifecycle.Events{
+				PartConfirmed: func(_ *metadata.Segment, part objstore.PartEvidence) {
+					mu.Lock()
+					defer mu.Unlock()
+					got = append(got, part.Level)
+				},
+			}})
+			if _, err := tier.Copy(t.Context(), seg, metadata.Writer{BrokerID: 1, LeaderEpoch: 9}); err != nil {
+				t.Errorf("%s, %v: %v", level, name, err)
+			}
+			if len(got) == 0 || slices.Min(got) < level {
+				t.Errorf("%s, %v: parts are confirmed as %v", level, name, got)
+			}
+			a, ok := store.Abilities()
+			if want := (s3.Abilities{
+				PutChecksum: true, PartChecksum: true, PutEcho: true, PartEcho: true, ConditionalPut: true, ConditionalComplete: true, Token: true,
+			}); !ok || a != want {
+				t.Errorf("abilities of versitygw: %v", a)
+			}
+		}
 	}
 }
 

@@ -184,7 +184,7 @@ func answer(status int, code, message string, now time.Time) gateway.Action {
 		w.Header().Set("Date", now.UTC().Format(http.TimeFormat))
 		w.WriteHeader(status)
 		if r.Method != http.MethodHead {
-			fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s</Message></Error>", code, message)
+			_, _ = fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s</Message></Error>", code, message)
 		}
 	}}
 }
@@ -300,4 +300,65 @@ func onlyObject(t *testing.T, s *gateway.Server, prefix string) int64 {
 		t.Fatalf("objects of %v bytes, want one: %v", sizes, err)
 	}
 	return sizes[0]
+}
+
+// With --verbose the command says what it tries again and why, and what it did
+// not have to send.
+func TestVerboseTellsRetriesAndResumes(t *testing.T) {
+	s := gateway.Start(t, gateway.Options{})
+	proxy := gateway.Front(t, s)
+	dir, err := testseg.Big(1, 32<<20, testseg.Options{}).WriteDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := s3Bench(t, s, proxy.URL(), "verbose")
+	b.storeURL += "&concurrency=1"
+	args := []string{"copy", "--verbose", "--part-size", "5MiB", "--include-active", dir}
+
+	cmd := b.process("main", args...)
+	started := make(chan struct{})
+	proxy.Hook(func(r gateway.Request) gateway.Action {
+		if r.Op != "UploadPart" || r.Part != 5 { // the probe has no such part
+			return gateway.Action{}
+		}
+		return gateway.Action{When: gateway.Before, Do: func() {
+			<-started
+			_ = cmd.Process.Kill() // it may have ended by itself
+		}}
+	})
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	close(started)
+	_ = cmd.Wait() // it was killed
+
+	var once sync.Once
+	proxy.Hook(func(r gateway.Request) gateway.Action {
+		var a gateway.Action
+		if r.Op == "UploadPart" && strings.HasSuffix(r.Key, ".seg") {
+			once.Do(func() { a.When = gateway.Before })
+		}
+		return a
+	})
+	o := b.want(statusDone, args...)
+	for _, says := range []string{`msg="an interrupted copy was resumed"`, "parts=4 bytes=20971520", `msg="an upload is tried again"`, "cause="} {
+		if !strings.Contains(o.msg, says) {
+			t.Errorf("stderr does not say %q:\n%s", says, o.msg)
+		}
+	}
+}
+
+// copy keeps to --bandwidth, whatever the store.
+func TestBandwidth(t *testing.T) {
+	dir, err := testseg.Big(1, 1<<20, testseg.Options{}).WriteDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t)
+	begin := time.Now()
+	b.done("copy", "--bandwidth", "2MiB", "--part-size", "256KiB", "--include-active", dir)
+	// A MiB in four parts and a short one; each but the last to go is paid for.
+	if took := time.Since(begin); took < 370*time.Millisecond || took > 30*time.Second {
+		t.Errorf("a MiB at 2 MiB/s took %v", took)
+	}
 }

@@ -30,20 +30,24 @@ const (
 	readyWait = 30 * time.Second
 	pollEvery = 5 * time.Millisecond
 
-	healthPath = "/health-of-the-gateway"
+	healthPath = "/health-of-the-server"
 )
 
 // Options of a server. The zero value is a server over plain HTTP.
 type Options struct {
-	TLS bool // HTTPS, with a certificate made for this server: see Server.CAFile
+	TLS   bool // HTTPS, with a certificate made for this server: see Server.CAFile
+	Users bool // others than root can be added: see Server.AddUser
 }
 
-// Server is a versitygw process. Its methods may be called concurrently.
+// Server is a process that serves S3. Its methods may be called concurrently.
 type Server struct {
 	// AccessKey and SecretKey are the root user's; both are random.
 	AccessKey, SecretKey string
 
 	program  string
+	args     []string
+	env      []string
+	health   string // path that answers 200 when the server is ready
 	dir      string // of this server; data, the certificate
 	addr     string // host:port
 	secure   bool
@@ -56,55 +60,80 @@ type Server struct {
 	process *process // nil: not running; guarded by mu
 }
 
-// Start starts a server that is stopped when the test ends. It returns when the
+// Start starts versitygw; it is stopped when the test ends. It returns when the
 // server answers. Without the program it skips the test, or fails it; see the
 // package comment.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
-	s := &Server{
-		AccessKey: "AKIA" + rand.Text()[:16],
-		SecretKey: "secret-" + rand.Text() + rand.Text()[:7],
-		program:   program(t),
-		dir:       t.TempDir(),
-		addr:      freeAddr(t),
-		secure:    o.TLS,
-	}
-	if err := os.MkdirAll(filepath.Join(s.DataDir(), Bucket), 0o777); err != nil {
-		t.Fatal(err)
+	s := newServer(t, program(t, "SEGTIER_VERSITYGW", "versitygw", "make tools"), freeAddr(t))
+	s.secure = o.TLS
+	for _, dir := range []string{filepath.Join(s.DataDir(), Bucket), s.usersDir()} {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
 	}
 	transport := &http.Transport{DisableKeepAlives: true}
 	if o.TLS {
 		s.cert = newCertificate(t, s.dir)
 		transport.TLSClientConfig = &tls.Config{RootCAs: s.cert.pool}
 	}
-	s.client = &http.Client{Transport: transport, Timeout: time.Second}
+	s.client.Transport = transport
+	s.health = healthPath
+	s.args = []string{"--port", s.addr, "--region", Region, "--health", healthPath, "--keep-alive"}
+	if o.TLS {
+		s.args = append(s.args, "--cert", s.cert.certFile, "--key", s.cert.keyFile)
+	}
+	if o.Users {
+		s.args = append(s.args, "--iam-dir", s.usersDir(), "--iam-cache-disable")
+	}
+	s.args = append(s.args, "posix", s.DataDir())
+	s.env = []string{"ROOT_ACCESS_KEY=" + s.AccessKey, "ROOT_SECRET_KEY=" + s.SecretKey}
+	s.start(t)
+	return s
+}
+
+// newServer returns a server that is not running yet.
+func newServer(t testing.TB, program, addr string) *Server {
+	return &Server{
+		AccessKey: "AKIA" + rand.Text()[:16],
+		SecretKey: "secret-" + rand.Text() + rand.Text()[:7],
+		program:   program,
+		dir:       t.TempDir(),
+		addr:      addr,
+		client:    &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second},
+	}
+}
+
+// start starts the server, to be stopped when the test ends.
+func (s *Server) start(t testing.TB) {
+	t.Helper()
 	t.Cleanup(func() {
 		s.Kill()
 		if t.Failed() {
-			t.Logf("output of versitygw, its end:\n%s", s.Output())
+			t.Logf("output of %s, its end:\n%s", s.program, s.Output())
 		}
 	})
 	if err := s.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	return s
 }
 
-// program returns the path of versitygw, or ends the test.
-func program(t testing.TB) string {
+// program returns the path of a program, or ends the test: what variable names, or
+// the one in bin that the make target builds.
+func program(t testing.TB, variable, name, target string) string {
 	t.Helper()
-	path := os.Getenv("SEGTIER_VERSITYGW")
+	path := os.Getenv(variable)
 	if path == "" {
-		path = filepath.Join(moduleRoot(t), "bin", "versitygw")
+		path = filepath.Join(moduleRoot(t), "bin", name)
 	}
 	_, err := os.Stat(path)
 	if err == nil {
 		return path
 	}
 	if !errors.Is(err, fs.ErrNotExist) || Required() {
-		t.Fatalf("S3 server for tests: %v: run make tools", err)
+		t.Fatalf("S3 server for tests: %v: run %s", err, target)
 	}
-	t.Skip("no S3 server to test with: run make tools")
+	t.Skip("no S3 server to test with: run " + target)
 	return ""
 }
 
@@ -159,23 +188,18 @@ func (s *Server) Kill() {
 // answers.
 func (s *Server) Restart() error {
 	s.Kill()
-	args := []string{"--port", s.addr, "--region", Region, "--health", healthPath, "--keep-alive"}
-	if s.secure {
-		args = append(args, "--cert", s.cert.certFile, "--key", s.cert.keyFile)
-	}
-	cmd := exec.Command(s.program, append(args, "posix", s.DataDir())...)
-	cmd.Dir = s.dir
-	cmd.Env = []string{"ROOT_ACCESS_KEY=" + s.AccessKey, "ROOT_SECRET_KEY=" + s.SecretKey}
+	cmd := exec.Command(s.program, s.args...)
+	cmd.Dir, cmd.Env = s.dir, s.env
 	cmd.Stdout, cmd.Stderr = writerFunc(s.log), writerFunc(s.log)
 	p, err := startProcess(cmd)
 	if err != nil {
-		return fmt.Errorf("versitygw: %w", err)
+		return fmt.Errorf("S3 server: %w", err)
 	}
 	s.mu.Lock()
 	s.process = p
 	s.mu.Unlock()
 	if err := s.ready(p); err != nil {
-		return fmt.Errorf("versitygw does not answer at %s: %w\n%s", s.addr, err, s.Output())
+		return fmt.Errorf("%s does not answer at %s: %w\n%s", s.program, s.addr, err, s.Output())
 	}
 	return nil
 }
@@ -187,7 +211,7 @@ func (s *Server) ready(p *process) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+healthPath, http.NoBody)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+s.health, http.NoBody)
 		if err != nil {
 			return err
 		}
@@ -240,6 +264,25 @@ func (s *Server) Env() []string {
 
 // CAFile is the PEM file with the certificate to trust; "" over plain HTTP.
 func (s *Server) CAFile() string { return s.cert.certFile }
+
+// AddUser adds a user who may do nothing yet, and returns its keys. The server
+// must have been started with Options.Users.
+func (s *Server) AddUser(t testing.TB, name string) (accessKey, secretKey string) {
+	t.Helper()
+	secretKey = "secret-" + rand.Text()
+	cmd := exec.CommandContext(t.Context(), s.program, "admin", "--allow-insecure", "create-user",
+		"--access", name, "--secret", secretKey, "--role", "user")
+	cmd.Env = []string{
+		"ADMIN_ACCESS_KEY_ID=" + s.AccessKey, "ADMIN_SECRET_ACCESS_KEY=" + s.SecretKey,
+		"ADMIN_REGION=" + Region, "ADMIN_ENDPOINT_URL=" + s.URL(),
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("versitygw admin create-user %s: %v: %s", name, err, out)
+	}
+	return name, secretKey
+}
+
+func (s *Server) usersDir() string { return filepath.Join(s.dir, "users") }
 
 // DataDir is where the server keeps buckets, each a directory of its own.
 func (s *Server) DataDir() string { return filepath.Join(s.dir, "data") }

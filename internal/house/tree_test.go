@@ -168,7 +168,7 @@ func (p *pkg) program() bool {
 
 // forTests reports whether the package exists to test others.
 func (p *pkg) forTests() bool {
-	return strings.HasSuffix(p.dir, "test") || p.dir == "internal/testseg" || p.dir == "internal/house"
+	return strings.HasSuffix(p.dir, "test") || p.dir == "internal/testseg" || p.dir == "internal/gateway" || p.dir == "internal/house"
 }
 
 // importable reports whether programs outside the module can import it.

@@ -105,7 +105,7 @@ func TestPaceSavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ep := paced(t, endpoint.Options{UploadBytesPerSecond: 1000})
 		defer ep.Close()
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		begin := time.Now()
 		if _, err := ep.Upload(t.Context(), partsOf("a", 3)); err != nil {
 			t.Fatal(err)

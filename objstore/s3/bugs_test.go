@@ -275,6 +275,48 @@ func TestAmbiguousOutcomes(t *testing.T) {
 	}
 }
 
+// The same bytes from somebody else are success, whatever they are recognised by:
+// the sum of the same parts, or, where it says nothing, what is read.
+func TestSameBytesOfSomebodyElse(t *testing.T) {
+	data := content(1, threeParts)
+	for name, c := range map[string]struct {
+		d       dialect
+		layout  int64
+		reading bool
+	}{
+		"same parts":        {dialect{}, 5 * mib, false},
+		"other parts":       {dialect{}, 6 * mib, true},
+		"no sum":            {dialect{noHeadCRC: true}, 5 * mib, true},
+		"unverified":        {dialect{blind: true}, 5 * mib, true},
+		"sum with a suffix": {dialect{suffix: true}, 5 * mib, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, c.d, nil, func(t *testing.T, f *fake, s *s3.Store) {
+				f.gate = func(r request) { // just before our Complete
+					f.mu.Lock()
+					taken := f.objects["logs/a"] != nil
+					f.mu.Unlock()
+					if r.op != "CompleteMultipartUpload" || isProbe(r) || taken {
+						return
+					}
+					other := &fakeObject{data: data, etag: `"other"`, kind: "COMPOSITE", meta: map[string]string{"segtier-token": "another"}}
+					other.crc = compositeText(data, c.layout)
+					f.mu.Lock()
+					f.objects["logs/a"] = other
+					f.mu.Unlock()
+				}
+				ev := mustUpload(t, f, s, upload("a", data, 5*mib), data)
+				if read := s.Stats().BytesRead; !ev.Existed || ev.Identity != `"other"` || (read > 0) != c.reading {
+					t.Errorf("existed %v, identity %s, %d bytes read", ev.Existed, ev.Identity, read)
+				}
+				if _, uploads := f.names(); uploads != 0 {
+					t.Errorf("%d uploads are left", uploads)
+				}
+			})
+		})
+	}
+}
+
 // A write that did not take effect is an error, and what was sent stays for the
 // next try.
 func TestFailedCompleteKeepsTheParts(t *testing.T) {

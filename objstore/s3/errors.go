@@ -256,7 +256,7 @@ func (s *Store) classifyCode(e *ServiceError, header http.Header) bool {
 	case "RequestTimeTooSkewed", "RequestInTheFuture", "RequestExpired":
 		e.Err, e.Hint = objstore.ErrRefused, "the clock of this machine is wrong: set it"
 		if date, err := http.ParseTime(header.Get("Date")); err == nil {
-			e.Hint = fmt.Sprintf("the clock of this machine is off by %v: set it", s.opts.Now().Sub(date).Round(time.Second))
+			e.Hint = fmt.Sprintf("the clock of this machine is off by %v: set it", s.opts.Now().Sub(date).Round(time.Minute))
 		}
 	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "XAdminUserNotFound": // the last is versitygw's, with 404
 		e.Err, e.Hint = objstore.ErrRefused, "the access key or the secret key is wrong for this endpoint"

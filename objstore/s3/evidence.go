@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
@@ -205,11 +204,11 @@ func (u *upload) conclude(ctx context.Context, h *head, from origin) (objstore.E
 // written stays.
 func (u *upload) wrong(ctx context.Context, h *head, from origin, why error) (objstore.Evidence, error) {
 	if from == found {
-		return objstore.Evidence{}, fmt.Errorf("%w: %v", objstore.ErrConflict, why)
+		return objstore.Evidence{}, fmt.Errorf("%w: %s", objstore.ErrConflict, why.Error())
 	}
 	ours := h.info.Token == u.req.Token || h.info.Token == "" && !u.abilities.Token
 	if !ours {
-		return objstore.Evidence{}, fmt.Errorf("%w: it was replaced: %v", objstore.ErrConflict, why)
+		return objstore.Evidence{}, fmt.Errorf("%w: it was replaced: %s", objstore.ErrConflict, why.Error())
 	}
 	if !errors.Is(why, objstore.ErrCorrupt) {
 		why = fmt.Errorf("%w: %w", objstore.ErrCorrupt, why)
@@ -217,7 +216,7 @@ func (u *upload) wrong(ctx context.Context, h *head, from origin, why error) (ob
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	if err := u.s.deleteObject(ctx, u.name); err != nil {
-		return objstore.Evidence{}, fmt.Errorf("%w; it could not be deleted: %v", why, err)
+		return objstore.Evidence{}, fmt.Errorf("%w; it could not be deleted: %s", why, err.Error())
 	}
 	return objstore.Evidence{}, fmt.Errorf("what was written is deleted: %w", why)
 }
@@ -233,10 +232,10 @@ func (u *upload) confirmByAttributes(ctx context.Context, h *head) error {
 	for {
 		out, err := send(ctx, u.s, "GetObjectAttributes", u.s.opts.StallTimeout, u.s.client.GetObjectAttributes, in)
 		if err != nil {
-			if ctx.Err() != nil || errors.Is(err, objstore.ErrThrottled) {
-				return err
+			if optionalListing(err) || errors.Is(err, objstore.ErrNotExist) || unreadable(err) {
+				return nil // not for us, or not to be read: reading back is left
 			}
-			return nil // not for us, or not to be read: reading back is left
+			return err
 		}
 		parts := out.ObjectParts
 		if parts == nil || etagText(aws.ToString(out.ETag)) != etagText(h.info.Identity) {
@@ -251,12 +250,19 @@ func (u *upload) confirmByAttributes(ctx context.Context, h *head) error {
 				u.confirm(i, objstore.Attributed)
 			}
 		}
-		next, err := strconv.Atoi(aws.ToString(parts.NextPartNumberMarker))
-		if pages++; !aws.ToBool(parts.IsTruncated) || err != nil || next <= marker || pages > partPages {
+		next, grows := nextMarker(parts.NextPartNumberMarker, marker)
+		if pages++; !aws.ToBool(parts.IsTruncated) || !grows || pages > partPages {
 			return nil
 		}
 		marker, in.PartNumberMarker = next, parts.NextPartNumberMarker
 	}
+}
+
+// unreadable reports whether an answer came and could not be made sense of: one
+// service answers with the object's bytes.
+func unreadable(err error) bool {
+	var e *ServiceError
+	return errors.As(err, &e) && e.Status/100 == 2
 }
 
 // etagText strips the quotes that some answers have and others lack.

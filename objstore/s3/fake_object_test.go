@@ -134,7 +134,7 @@ func (f *fake) getObject(w http.ResponseWriter, req request, _ []byte) error {
 		return err
 	}
 	var from, to int64
-	if _, err := fmt.Sscanf(req.header.Get("Range"), "bytes=%d-%d", &from, &to); err != nil || f.ignoresRange {
+	if n, _ := fmt.Sscanf(req.header.Get("Range"), "bytes=%d-%d", &from, &to); n != 2 || f.ignoresRange {
 		_, _ = w.Write(o.data)
 		return nil
 	}

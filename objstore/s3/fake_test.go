@@ -112,6 +112,7 @@ type request struct {
 	part   int
 	nth    int // of this op, from 1
 	header http.Header
+	proto  string
 	query  url.Values
 	bytes  int64 // of the body, as far as it was read
 	status int   // that was answered, 0 if none
@@ -258,7 +259,7 @@ func (e *fakeError) write(w http.ResponseWriter, head bool) {
 	}
 	w.Header().Set("Content-Type", "application/xml")
 	w.WriteHeader(e.status)
-	fmt.Fprintf(w, "%s<Error><Code>%s</Code><Message>%s</Message><RequestId>REQUEST7</RequestId></Error>", xml.Header, e.code, e.message)
+	_, _ = fmt.Fprintf(w, "%s<Error><Code>%s</Code><Message>%s</Message><RequestId>REQUEST7</RequestId></Error>", xml.Header, e.code, e.message)
 }
 
 // ServeHTTP implements http.Handler.
@@ -336,7 +337,7 @@ func (f *fake) describe(r *http.Request) request {
 			op = "AbortMultipartUpload"
 		}
 	}
-	return request{op: op, key: key, part: part, header: r.Header.Clone(), query: q}
+	return request{op: op, key: key, part: part, header: r.Header.Clone(), proto: r.Proto, query: q}
 }
 
 // perform carries out a request; body is all of it.
@@ -532,6 +533,7 @@ func (f *fake) carryOut(w http.ResponseWriter, r *http.Request, req request, wha
 	}
 	if what.kind == cutAnswer && len(out) > 0 {
 		_, _ = w.Write(out[:what.at%int64(len(out))])
+		_ = http.NewResponseController(w).Flush() // what was written arrives
 		panic(http.ErrAbortHandler)
 	}
 	_, _ = w.Write(out)

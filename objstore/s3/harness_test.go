@@ -2,10 +2,12 @@ package s3_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -140,17 +142,6 @@ func wantError(t *testing.T, err error, op string, want error) {
 	}
 }
 
-// hookAt returns a body that calls f, once, when byte off is read.
-func hookAt(data []byte, off int64, f func()) readerAt {
-	var once sync.Once
-	return func(p []byte, at int64) (int, error) {
-		if at <= off && off < at+int64(len(p)) {
-			once.Do(f)
-		}
-		return bytes.NewReader(data).ReadAt(p, at)
-	}
-}
-
 // partNumbers returns the parts that were sent, in the order of their numbers.
 func (f *fake) partNumbers() []int {
 	var numbers []int
@@ -163,3 +154,14 @@ func (f *fake) partNumbers() []int {
 
 // crcText is a checksum as S3 shows it.
 func crcText(b []byte) string { return checksum.Base64(checksum.CRC32C(b)) }
+
+// compositeText is the sum of an object made of parts, as S3 shows it.
+func compositeText(data []byte, partSize int64) string {
+	var sums []byte
+	n := 0
+	for part := range slices.Chunk(data, int(partSize)) {
+		sums = binary.BigEndian.AppendUint32(sums, checksum.CRC32C(part))
+		n++
+	}
+	return crcText(sums) + "-" + strconv.Itoa(n)
+}

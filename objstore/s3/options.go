@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
@@ -151,15 +150,26 @@ func (o Options) validate() (Options, error) {
 	return o, nil
 }
 
-// bucketName is S3's rule without its fine print; the service has the last word.
-var bucketName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]$`)
+// isBucket is S3's rule without its fine print; the service has the last word.
+func isBucket(name string) bool {
+	plain := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
+	if len(name) < 3 || len(name) > 63 || !plain(name[0]) || !plain(name[len(name)-1]) {
+		return false
+	}
+	for i := range len(name) {
+		if !plain(name[i]) && !strings.ContainsRune(".-_", rune(name[i])) {
+			return false
+		}
+	}
+	return true
+}
 
 // checkPlace checks where the objects are.
 func (o Options) checkPlace() error {
 	if o.Bucket == "" {
 		return errors.New("no bucket")
 	}
-	if !bucketName.MatchString(o.Bucket) {
+	if !isBucket(o.Bucket) {
 		return fmt.Errorf("bucket %q is no name of a bucket: 3 to 63 letters, digits, dots and hyphens", o.Bucket)
 	}
 	if o.Prefix != "" {
@@ -176,7 +186,7 @@ func (o Options) checkPlace() error {
 	u, err := url.Parse(o.Endpoint)
 	switch {
 	case err != nil:
-		return errors.New("the endpoint is no URL") // which may hold a password: not shown
+		return errors.New("the endpoint is no URL: it begins with http:// or https:// and a host") // which may hold a password: not shown
 	case u.User != nil:
 		return errors.New("the endpoint holds credentials; give them as AccessKeyID and SecretAccessKey, or to the AWS default chain")
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
@@ -251,7 +261,7 @@ func (o Options) String() string { return fmt.Sprintf("%+v", o.redact()) }
 
 // Format implements fmt.Formatter: no verb shows credentials.
 func (o Options) Format(f fmt.State, verb rune) {
-	fmt.Fprintf(f, fmt.FormatString(f, verb), o.redact())
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), o.redact()) // there is nobody to tell
 }
 
 // LogValue implements slog.LogValuer: no log shows credentials.

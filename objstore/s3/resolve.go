@@ -36,9 +36,9 @@ func (m *multipart) tidy(ctx context.Context, err error) error {
 	case err == nil:
 		// The object is there: no other upload of it can be of use. (The own one
 		// is complete, or lost to another that made the object.)
-		m.discard(ctx, m.others...)
+		_ = m.discard(ctx, m.others...) // logged; Uploads lists what stays
 		if m.id != "" {
-			m.discard(ctx, m.id)
+			_ = m.discard(ctx, m.id)
 		}
 		return nil
 	case m.id == "" || errors.Is(err, errUnresolved):
@@ -54,7 +54,7 @@ func (m *multipart) tidy(ctx context.Context, err error) error {
 	}
 	if cause := m.discard(ctx, m.id); cause != nil {
 		return within(err, func(err error) error {
-			return fmt.Errorf("%w (and upload %s of the object is left behind, since aborting it failed: %v)", err, m.id, cause)
+			return fmt.Errorf("%w (and upload %s of the object is left behind, since aborting it failed: %s)", err, m.id, cause.Error())
 		})
 	}
 	return err
@@ -112,8 +112,9 @@ func (u *upload) unclear(ctx context.Context, cause error) (objstore.Evidence, e
 	defer cancel()
 	h, err := u.s.head(look, u.name, u.s.opts.StallTimeout)
 	if err != nil && !errors.Is(err, objstore.ErrNotExist) {
+		looked := err
 		return objstore.Evidence{}, within(cause, func(cause error) error {
-			return fmt.Errorf("%w: %w (and looking for the object: %v)", errUnresolved, cause, err)
+			return fmt.Errorf("%w: %w (and looking for the object: %s)", errUnresolved, cause, looked.Error())
 		})
 	}
 	u.s.opts.Logger.DebugContext(look, "resolved the outcome of a write", "store", u.s.String(), "key", u.req.Key, "found", err == nil, "cause", cause)

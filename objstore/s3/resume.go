@@ -136,10 +136,17 @@ func (m *multipart) listParts(ctx context.Context, id string) (map[int]listedPar
 		if !aws.ToBool(out.IsTruncated) {
 			return listed, nil
 		}
-		next, err := strconv.Atoi(aws.ToString(out.NextPartNumberMarker))
-		if err != nil || next <= marker || pages >= partPages {
+		next, grows := nextMarker(out.NextPartNumberMarker, marker)
+		if !grows || pages >= partPages {
 			return nil, fmt.Errorf("%w: parts behind number %d of upload %s", errPaging, marker, id)
 		}
 		marker, in.PartNumberMarker = next, out.NextPartNumberMarker
 	}
+}
+
+// nextMarker reads the number behind which the next page of parts begins, which
+// must grow.
+func nextMarker(text *string, after int) (next int, grows bool) {
+	next, err := strconv.Atoi(aws.ToString(text))
+	return next, err == nil && next > after
 }

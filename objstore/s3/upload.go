@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	//nolint:staticcheck // SA1019: deprecated for a successor that buffers every part and cannot resume; docs/decisions/0006-s3-manager.md
 	"github.com/aws/aws-sdk-go-v2/feature/s3/manager"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
@@ -21,7 +20,7 @@ import (
 // and its Complete. This is all that manager is used for: it is given parts of a
 // body that nobody reads through it, and neither its errors nor its abort count.
 func (m *multipart) schedule(ctx context.Context) error {
-	//nolint:staticcheck // SA1019: see the import
+	//nolint:staticcheck // SA1019: its successor buffers every part and cannot resume; docs/decisions/0006-s3-manager.md
 	uploader := manager.NewUploader(confirming{m}, func(u *manager.Uploader) {
 		u.PartSize = m.partSize
 		u.Concurrency = min(m.s.opts.Concurrency, len(m.parts))
@@ -29,7 +28,7 @@ func (m *multipart) schedule(ctx context.Context) error {
 		u.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		u.BufferProvider = nil // of some platforms only; the body is not read through it
 	})
-	//nolint:staticcheck // SA1019: see the import
+	//nolint:staticcheck // SA1019: as above
 	_, err := uploader.Upload(ctx, &awss3.PutObjectInput{
 		Bucket: &m.s.opts.Bucket, Key: &m.name, ChecksumAlgorithm: types.ChecksumAlgorithmCrc32c,
 		Body: io.NewSectionReader(m.req.Body, 0, m.req.Size),
@@ -115,7 +114,7 @@ func (m *multipart) run(ctx context.Context) error {
 // confirming is the client that manager is given.
 type confirming struct{ *multipart }
 
-var _ manager.UploadAPIClient = confirming{} //nolint:staticcheck // SA1019: see the import
+var _ manager.UploadAPIClient = confirming{}
 
 // PutObject is for objects of one part, which never come here.
 func (c confirming) PutObject(context.Context, *awss3.PutObjectInput, ...func(*awss3.Options)) (*awss3.PutObjectOutput, error) {

@@ -1,0 +1,5 @@
+//go:build !race
+
+package segtier_test
+
+const raceDetector = false
