@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/segtier/segtier/checksum"
 	"github.com/segtier/segtier/object"
@@ -101,7 +102,7 @@ func readOwner(ctx context.Context, ep *endpoint.Endpoint) (object.Owner, error)
 	if err != nil {
 		return object.Owner{}, err
 	}
-	owner, err := object.ParseOwner(append(first, rest...))
+	owner, err := object.ParseOwner(slices.Concat(first, rest))
 	if err != nil {
 		return object.Owner{}, badMarker(err)
 	}
