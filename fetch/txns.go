@@ -20,8 +20,11 @@ func (rd *reading) aborted(ctx context.Context, res *Result) error {
 	for offset := res.start; ; {
 		seg, ok := rd.view.Lookup(rd.lineage, offset)
 		if !ok {
-			if going := rd.going(offset); going != nil {
+			if going, ok := rd.view.Deleting(rd.lineage, offset); ok {
 				return rd.skipped(going, offset)
+			}
+			if err := rd.complete(offset); err != nil {
+				return err
 			}
 			res.upTo = offset
 			return nil
