@@ -8,14 +8,15 @@ import (
 )
 
 // PartitionState says how far the deletion of a whole partition is. The values
-// are Kafka's RemotePartitionDeleteState ids, plus PartitionKept.
+// are Kafka's RemotePartitionDeleteState ids plus one, so that zero is a
+// partition that nobody deletes.
 type PartitionState int8
 
 const (
-	PartitionKept           PartitionState = -1 // nobody deletes it
-	DeletePartitionMarked   PartitionState = 0  // to be deleted; nothing is copied to it any more
-	DeletePartitionStarted  PartitionState = 1  // its segments are being deleted
-	DeletePartitionFinished PartitionState = 2  // its last segment is gone
+	PartitionKept           PartitionState = iota // nobody deletes it
+	DeletePartitionMarked                         // to be deleted; nothing is copied to it any more
+	DeletePartitionStarted                        // its segments are being deleted
+	DeletePartitionFinished                       // its last segment is gone
 )
 
 // String returns Kafka's name of the state.

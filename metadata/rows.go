@@ -223,7 +223,7 @@ const packBlock = 1024
 func (p *packer) add(s *Segment, order uint64) {
 	n := len(p.blocks)
 	if n == 0 || len(p.blocks[n-1].rows) == packBlock {
-		p.blocks = append(p.blocks, newBlock(packBlock, packBlock, packBlock*32))
+		p.blocks = append(p.blocks, newBlock(0, 0, 0)) // grows
 		n++
 	}
 	b := p.blocks[n-1]
