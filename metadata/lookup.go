@@ -36,7 +36,7 @@ func (v *View) lookup(lineage segment.Lineage, offset int64) (best ref, found bo
 	c := v.finished.lookBack(offset, offset)
 	for r, ok := c.next(); ok; r, ok = c.next() {
 		if o := r.row().order; o > order {
-			if have, ok := r.epochs().EpochFor(offset); ok && have == epoch {
+			if have, ok := r.epochFor(offset); ok && have == epoch {
 				best, order, found = r, o, true
 			}
 		}
@@ -151,28 +151,27 @@ func (v *View) CopiedUpTo(lineage segment.Lineage) int64 {
 func (v *View) skipBlocks(lineage segment.Lineage, end int64) int64 {
 	at := v.finished.after(end)
 	if at.i > 0 { // the rest of this block is as good as a whole one
-		b := v.finished[at.block].block
-		if b.history == nil || b.starts[at.i] != end+1 || !agrees(b, b.starts[at.i], lineage) {
+		b := v.finished.dirs[at.block].block
+		if b.history == nil || b.starts[at.i] != end+1 || !agrees(b, end+1, lineage) {
 			return end
 		}
-		end = b.reach[len(b.reach)-1]
+		end = b.end
 		at.block++
 	}
-	for ; at.block < len(v.finished); at.block++ {
-		d := &v.finished[at.block]
-		if d.first != end+1 || d.block.history == nil || !agrees(d.block, d.first, lineage) {
+	for ; at.block < len(v.finished.dirs); at.block++ {
+		b := v.finished.dirs[at.block].block
+		if v.finished.firsts[at.block] != end+1 || b.history == nil || !agrees(b, end+1, lineage) {
 			break
 		}
-		end = d.block.reach[len(d.block.reach)-1]
+		end = b.end
 	}
 	return end
 }
 
 // agrees reports whether the lineage covers all offsets of a block from `from` on.
 func agrees(b *block, from int64, lineage segment.Lineage) bool {
-	end := b.reach[len(b.reach)-1]
-	first, last, ok := along(b.history, end, lineage, from)
-	return ok && first == from && last == end
+	first, last, ok := along(b.history, b.end, lineage, from)
+	return ok && first == from && last == b.end
 }
 
 // Deleting returns the segment that covers offset in the lineage and is in
@@ -217,8 +216,8 @@ func (v *View) NextWithTxnIndex(lineage segment.Lineage, offset int64) (seg Segm
 func (v *View) Greatest(lineage segment.Lineage) (Segment, bool) {
 	lineage = v.resolve(lineage)
 	var best ref
-	for i := range v.finished {
-		b := v.finished[i].block
+	for i := range v.finished.dirs {
+		b := v.finished.dirs[i].block
 		if best.b != nil && b.maxTime <= best.row().maxTime {
 			continue
 		}

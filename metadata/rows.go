@@ -23,28 +23,33 @@ const maxBlock = 256
 const fillBlock = maxBlock/2 + maxBlock/4
 
 // row is a segment without its partition, leader epochs and custom metadata,
-// which lie in its block.
+// which lie in its block. What a lookup decides on comes first: that is one line
+// of the processor's cache.
 type row struct {
-	id                 segment.UUID
-	start, end         int64
+	start, end     int64
+	reach          int64  // greatest end of all rows before it in the block, -1 if there are none
+	order          uint64 // of its FINISHED event in the partition, 1 is the first; 0: it is not FINISHED
+	epochs, custom uint32 // where its part of the block's epochs and custom metadata begins
+	epochCount     uint32
+	epoch          int32 // its first leader epoch
+	customLen      uint8 // length of the custom metadata + 1, 0 if there is none
+	state          State
+	txnEmpty       bool
+	size           uint32 // fits: MaxSegmentSize
+	broker, leader int32
+
 	maxTime, eventTime int64
-	order              uint64 // of its FINISHED event in the partition, 1 is the first; 0: it is not FINISHED
-	broker, leader     int32
-	size               uint32 // fits: MaxSegmentSize
-	epochs, custom     uint32 // where its part of the block's epochs and custom begins
-	customLen          uint8  // length of the custom metadata + 1, 0 if there is none
-	state              State
-	txnEmpty           bool
+	id                 segment.UUID
 }
 
 // block holds rows ascending by (start, id), not empty.
 type block struct {
-	rows   []row
 	starts []int64 // of each row, packed for searching
-	reach  []int64 // greatest end of each row and all before it in the block
+	rows   []row
 	epochs []segment.EpochStart
 	custom []byte
 
+	end     int64 // greatest of the rows
 	maxTime int64 // greatest of the rows
 
 	// history, if not nil, says that the rows follow each other without gap or
@@ -61,11 +66,17 @@ type ref struct {
 func (r ref) row() *row { return &r.b.rows[r.i] }
 
 func (r ref) epochs() segment.Lineage {
-	b, from := r.b, r.b.rows[r.i].epochs
-	if r.i+1 < len(b.rows) {
-		return b.epochs[from:b.rows[r.i+1].epochs:b.rows[r.i+1].epochs]
+	w := r.row()
+	end := w.epochs + w.epochCount
+	return r.b.epochs[w.epochs:end:end]
+}
+
+// epochFor returns the leader epoch of an offset in the row.
+func (r ref) epochFor(offset int64) (int32, bool) {
+	if w := r.row(); w.epochCount == 1 {
+		return w.epoch, offset >= w.start // where its first epoch begins
 	}
-	return b.epochs[from:]
+	return r.epochs().EpochFor(offset)
 }
 
 func (r ref) custom() []byte {
@@ -108,6 +119,9 @@ func (b *block) add(s *Segment, order uint64) {
 		id: s.ID, start: s.StartOffset, end: s.EndOffset, maxTime: s.MaxTimestamp, eventTime: s.EventTimestamp,
 		order: order, broker: s.BrokerID, leader: s.LeaderEpoch, size: uint32(s.SizeBytes),
 		epochs: uint32(len(b.epochs)), custom: uint32(len(b.custom)), state: s.State, txnEmpty: s.TxnIndexEmpty,
+	}
+	if len(s.Epochs) > 0 {
+		w.epoch, w.epochCount = s.Epochs[0].Epoch, uint32(len(s.Epochs))
 	}
 	if s.Custom != nil {
 		w.customLen = uint8(len(s.Custom) + 1) // at most MaxCustomSize
@@ -156,15 +170,12 @@ func (b *block) part(from, to int) *block {
 
 // seal computes what the block says of its rows. They are complete and sorted.
 func (b *block) seal() *block {
-	longs := make([]int64, 2*len(b.rows))
-	b.starts, b.reach = longs[:len(b.rows):len(b.rows)], longs[len(b.rows):]
-	reach := int64(-1)
-	b.maxTime = b.rows[0].maxTime
+	b.starts = make([]int64, len(b.rows))
+	b.end, b.maxTime = -1, b.rows[0].maxTime
 	for i := range b.rows {
 		w := &b.rows[i]
-		reach = max(reach, w.end)
-		b.starts[i], b.reach[i] = w.start, reach
-		b.maxTime = max(b.maxTime, w.maxTime)
+		w.reach, b.starts[i] = b.end, w.start
+		b.end, b.maxTime = max(b.end, w.end), max(b.maxTime, w.maxTime)
 	}
 	b.history = b.oneHistory()
 	return b
@@ -238,7 +249,7 @@ func (p *packer) index() offsetIndex {
 		w := b.row()
 		return compareRow(a.row(), w.start, &w.id)
 	})
-	x := make(offsetIndex, 0, (len(refs)+fillBlock-1)/fillBlock)
+	blocks := make([]*block, 0, (len(refs)+fillBlock-1)/fillBlock)
 	for chunk := range slices.Chunk(refs, fillBlock) {
 		var epochs, custom int
 		for _, r := range chunk {
@@ -249,9 +260,8 @@ func (p *packer) index() offsetIndex {
 		for _, r := range chunk {
 			b.addRows(r.b, r.i, r.i+1)
 		}
-		x = append(x, offsetDir{block: b.seal()})
+		blocks = append(blocks, b.seal())
 	}
-	x.link()
 	*p = packer{}
-	return x
+	return newOffsetIndex(blocks)
 }
