@@ -58,6 +58,8 @@ func nextStep(err error) string {
 	switch {
 	case errors.As(err, &below):
 		return fmt.Sprintf("the tier begins at offset %d; 'earliest' stands for it", below.LogStart)
+	case errors.Is(err, metadata.ErrLocked):
+		return "wait for that process, or read a snapshot of the file: --meta file:FILE.snapshot-TIME"
 	case errors.Is(err, metadata.ErrFenced):
 		return "copy from the broker that leads the partition now; its leader epoch is greater"
 	case errors.Is(err, metadata.ErrCorrupt):
