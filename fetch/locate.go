@@ -24,7 +24,7 @@ type reading struct {
 
 // look begins a reading with the partition's metadata as it is now.
 func (r *Reader) look(p segment.Partition, lineage segment.Lineage, logStart int64) (reading, error) {
-	rd := reading{r: r, p: p, lineage: lineage, logStart: logStart}
+	rd := reading{r: r, p: p, lineage: lineage}
 	if r.closed.Load() {
 		return rd, ErrClosed
 	}
@@ -33,6 +33,9 @@ func (r *Reader) look(p segment.Partition, lineage segment.Lineage, logStart int
 		return rd, fmt.Errorf("fetch: metadata of %v: %w", p, err)
 	}
 	rd.view = view
+	// The host may not know yet that the log start has moved: retention moves it
+	// in metadata before it deletes anything.
+	rd.logStart = max(logStart, view.LogStart())
 	if lineage == nil {
 		rd.lineage = view.Lineage()
 	}
@@ -42,7 +45,7 @@ func (r *Reader) look(p segment.Partition, lineage segment.Lineage, logStart int
 // place is where a walk is: a segment, and the offset (exclusive) up to which it
 // may be read, its end or where the lineage leaves it.
 type place struct {
-	seg   *metadata.Segment
+	seg   metadata.Segment
 	upper int64
 }
 
@@ -59,7 +62,7 @@ func (rd *reading) locate(offset int64) (place, error) {
 }
 
 // at returns the place of an offset that seg covers.
-func (rd *reading) at(seg *metadata.Segment, offset int64) place {
+func (rd *reading) at(seg metadata.Segment, offset int64) place {
 	_, last, _ := seg.Along(rd.lineage, offset)
 	return place{seg: seg, upper: min(last, math.MaxInt64-1) + 1}
 }
@@ -67,8 +70,11 @@ func (rd *reading) at(seg *metadata.Segment, offset int64) place {
 // nowhere says why no segment has offset. It is out of range only if the host
 // said so, which is not the case here.
 func (rd *reading) nowhere(offset int64) error {
-	if seg := rd.going(offset); seg != nil {
+	if seg, ok := rd.view.Deleting(rd.lineage, offset); ok {
 		return rd.skipped(seg, offset)
+	}
+	if err := rd.complete(offset); err != nil {
+		return err
 	}
 	// What follows the contiguous run from the earliest segment on has never been
 	// deleted locally, if the host deletes what CopiedUpTo allows.
@@ -80,23 +86,17 @@ func (rd *reading) nowhere(offset int64) error {
 		offset, rd.p, next.StartOffset, ErrUnavailable, rd.logStart)
 }
 
-// going returns the segment with offset that is being deleted, if there is one.
-func (rd *reading) going(offset int64) *metadata.Segment {
-	for seg := range rd.view.All() {
-		if seg.StartOffset > offset {
-			break
-		}
-		if seg.State == metadata.DeleteSegmentStarted && seg.EndOffset >= offset {
-			if first, _, ok := seg.Along(rd.lineage, offset); ok && first == offset {
-				return seg
-			}
-		}
+// complete returns an error if metadata does not know everything: then that it
+// does not know offset says nothing.
+func (rd *reading) complete(offset int64) error {
+	if n := rd.view.Incomplete(); n > 0 {
+		return fmt.Errorf("fetch: offset %d of %v: %w: %d of its records are not understood", offset, rd.p, metadata.ErrIncomplete, n)
 	}
 	return nil
 }
 
 // skipped says that seg, which has or had offset, is going.
-func (rd *reading) skipped(seg *metadata.Segment, offset int64) error {
+func (rd *reading) skipped(seg metadata.Segment, offset int64) error {
 	e := &SkippedError{Partition: rd.p, SegmentID: seg.ID, Offset: offset, Next: seg.EndOffset + 1}
 	if next, ok := rd.view.Next(rd.lineage, offset); ok {
 		if first, _, ok := next.Along(rd.lineage, offset); ok {
@@ -132,7 +132,7 @@ func lost(err error) bool {
 }
 
 // blame turns a failure of reading seg at offset into what the caller is told.
-func (rd *reading) blame(ctx context.Context, seg *metadata.Segment, offset int64, err error) error {
+func (rd *reading) blame(ctx context.Context, seg metadata.Segment, offset int64, err error) error {
 	r := rd.r
 	if r.closed.Load() {
 		return ErrClosed
@@ -142,7 +142,7 @@ func (rd *reading) blame(ctx context.Context, seg *metadata.Segment, offset int6
 	}
 	var d *damage
 	switch found := errors.As(err, &d); {
-	case errors.Is(err, object.ErrVersion):
+	case errors.Is(err, object.ErrVersion), errors.Is(err, metadata.ErrForeignSegment):
 		return fmt.Errorf("fetch: segment %v of %v: %w", seg.ID, rd.p, err)
 	case errors.Is(err, objstore.ErrRefused): // until somebody acts
 		return fmt.Errorf("fetch: segment %v of %v: %w", seg.ID, rd.p, err)

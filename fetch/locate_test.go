@@ -45,6 +45,7 @@ func TestNowhere(t *testing.T) {
 		segs             []*metadata.Segment
 		lineage          segment.Lineage
 		logStart, offset int64
+		info             metadata.PartitionInfo
 		want             error
 		next             int64 // of EndOfTier and Skipped
 	}{
@@ -61,11 +62,17 @@ func TestNowhere(t *testing.T) {
 		"being deleted":                   {segs: []*metadata.Segment{seg(deleting, 0, 99), seg(finished, 100, 199)}, offset: 50, want: fetch.ErrSkipped, next: 100},
 		"two being deleted":               {segs: []*metadata.Segment{seg(deleting, 0, 99), seg(deleting, 100, 199), seg(finished, 200, 299)}, offset: 50, want: fetch.ErrSkipped, next: 200},
 		"the last being deleted":          {segs: []*metadata.Segment{seg(deleting, 0, 99)}, offset: 50, want: fetch.ErrSkipped, next: 100},
+		"below the log start in metadata": {segs: []*metadata.Segment{seg(finished, 0, 99)}, info: metadata.PartitionInfo{LogStart: 50}, offset: 49, want: fetch.ErrOutOfRange},
+		"below the host's log start":      {segs: []*metadata.Segment{seg(finished, 0, 99)}, info: metadata.PartitionInfo{LogStart: 50}, logStart: 60, offset: 55, want: fetch.ErrOutOfRange},
+		"below both and being deleted":    {segs: []*metadata.Segment{seg(deleting, 0, 99)}, info: metadata.PartitionInfo{LogStart: 100}, offset: 50, want: fetch.ErrOutOfRange},
+		"behind the last, incomplete":     {segs: []*metadata.Segment{seg(finished, 0, 99)}, info: metadata.PartitionInfo{Incomplete: 1}, offset: 100, want: metadata.ErrIncomplete},
+		"nothing tiered, incomplete":      {info: metadata.PartitionInfo{Incomplete: 1}, offset: 0, want: metadata.ErrIncomplete},
+		"below the log start, incomplete": {info: metadata.PartitionInfo{Incomplete: 1}, logStart: 50, offset: 49, want: fetch.ErrOutOfRange},
 		"another lineage's":               {segs: []*metadata.Segment{seg(finished, 0, 99, segment.EpochStart{Epoch: 5, Start: 0})}, lineage: old, offset: 50, want: fetch.ErrEndOfTier, next: 50},
 		"another lineage's being deleted": {segs: []*metadata.Segment{seg(deleting, 0, 99, segment.EpochStart{Epoch: 5, Start: 0})}, lineage: old, offset: 50, want: fetch.ErrEndOfTier, next: 50},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := fetch.New(&viewOnly{view: metadata.NewView(p, c.segs...)}, x.ep, x.cache, fetch.Options{})
+			r, err := fetch.New(&viewOnly{view: metadata.NewView(p, c.segs...).WithInfo(c.info)}, x.ep, x.cache, fetch.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,9 +91,15 @@ func TestNowhere(t *testing.T) {
 			case errors.As(err, &skipped) && (skipped.Next != c.next || skipped.Offset != c.offset):
 				t.Fatalf("%+v, want %d", skipped, c.next)
 			}
-			for _, other := range []error{fetch.ErrEndOfTier, fetch.ErrOutOfRange, fetch.ErrSkipped, fetch.ErrUnavailable, fetch.ErrCorruption} {
+			for _, other := range []error{fetch.ErrEndOfTier, fetch.ErrOutOfRange, fetch.ErrSkipped, fetch.ErrUnavailable, fetch.ErrCorruption, metadata.ErrIncomplete} {
 				if other != c.want && errors.Is(err, other) {
 					t.Fatalf("%v is %v too", err, other)
+				}
+			}
+			if c.want == metadata.ErrIncomplete {
+				at := fetch.TimeRequest{Partition: p, Lineage: c.lineage, LogStart: c.logStart, Time: 1 << 60}
+				if _, err := r.OffsetForTime(t.Context(), at); !errors.Is(err, c.want) {
+					t.Fatalf("OffsetForTime: %v, want %v", err, c.want)
 				}
 			}
 			if _, err := r.Explain(t.Context(), req); !errors.Is(err, c.want) {
@@ -249,6 +262,8 @@ func TestHeaderMustBeTheRecords(t *testing.T) {
 		"epochs":  func(s *metadata.Segment) { s.Epochs[0].Epoch += 7 },
 		"aborted": func(s *metadata.Segment) { s.TxnIndexEmpty = !s.TxnIndexEmpty },
 		"foreign": func(s *metadata.Segment) { s.Custom = []byte("of another plugin") },
+		"unknown": func(s *metadata.Segment) { s.Custom = nil },
+		"damaged": func(s *metadata.Segment) { s.Custom[5] ^= 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := x.segs[0].Clone()
@@ -260,7 +275,11 @@ func TestHeaderMustBeTheRecords(t *testing.T) {
 			defer r.Close()
 			var res fetch.Result
 			err = r.Fetch(t.Context(), fetch.Request{Partition: s.Partition, Offset: s.StartOffset, MaxBytes: 1}, &res)
-			if !errors.Is(err, fetch.ErrCorruption) {
+			want := fetch.ErrCorruption
+			if name == "foreign" || name == "unknown" { // by whom, another plugin knows
+				want = metadata.ErrForeignSegment
+			}
+			if !errors.Is(err, want) || errors.Is(err, fetch.ErrCorruption) != (want == fetch.ErrCorruption) || errors.Is(err, fetch.ErrUnavailable) {
 				t.Fatalf("got %v", err)
 			}
 		})

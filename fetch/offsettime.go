@@ -35,15 +35,15 @@ func (r *Reader) OffsetForTime(ctx context.Context, req TimeRequest) (TimePositi
 	if err != nil {
 		return none, err
 	}
-	offset := max(req.LogStart, 0)
+	offset := max(rd.logStart, 0)
 	for first := true; ; first = false {
 		seg, ok := rd.view.Next(rd.lineage, offset)
 		if !ok {
-			return none, nil
+			return none, rd.complete(offset)
 		}
 		from, _, _ := seg.Along(rd.lineage, offset)
 		if from > offset && !first {
-			return none, nil
+			return none, rd.complete(offset)
 		}
 		at := rd.at(seg, from)
 		if seg.MaxTimestamp >= req.Time {

@@ -125,7 +125,7 @@ func (ts *tails) drop(id segment.UUID) {
 
 // tail returns the tail of a segment, waiting for it with the caller's context.
 // The error is as it came from below; see Reader.blame.
-func (r *Reader) tail(ctx context.Context, seg *metadata.Segment) (*tail, error) {
+func (r *Reader) tail(ctx context.Context, seg metadata.Segment) (*tail, error) {
 	t, ready, isNew := r.tails.join(seg.ID)
 	if ready {
 		return t, nil
@@ -160,10 +160,10 @@ type loaded struct {
 }
 
 // load has t loaded in the background.
-func (r *Reader) load(ctx context.Context, t *tail, seg *metadata.Segment) {
+func (r *Reader) load(ctx context.Context, t *tail, seg metadata.Segment) {
 	abort := func(err error) { r.tails.settle(t, nil, err) }
 	r.spawn(ctx, abort, func(ctx context.Context) {
-		got, err := r.readTail(ctx, seg)
+		got, err := r.readTail(ctx, &seg)
 		r.tails.settle(t, got, err)
 	})
 }
@@ -171,6 +171,9 @@ func (r *Reader) load(ctx context.Context, t *tail, seg *metadata.Segment) {
 // readTail fetches and parses a tail, with one GET.
 func (r *Reader) readTail(ctx context.Context, seg *metadata.Segment) (*loaded, error) {
 	key := object.Key(seg.Partition, seg.StartOffset, seg.ID)
+	if !object.IsLocation(seg.Custom) {
+		return nil, &damage{key: key, err: metadata.ErrForeignSegment}
+	}
 	loc, err := object.ParseLocation(seg.Custom)
 	if err != nil {
 		return nil, &damage{key: key, err: err}

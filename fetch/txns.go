@@ -21,10 +21,13 @@ func (rd *reading) aborted(ctx context.Context, res *Result) error {
 	for offset := res.start; ; {
 		seg, ok := rd.view.Lookup(rd.lineage, offset)
 		if !ok {
-			if going := rd.going(offset); going != nil {
+			if going, ok := rd.view.Deleting(rd.lineage, offset); ok {
 				// What was asked for is there; only its markers may not be.
 				return fmt.Errorf("fetch: transactions of offsets %d to %d of %v may be aborted in segment %v, which is being deleted: %w",
 					res.first, res.next-1, rd.p, going.ID, ErrUnavailable)
+			}
+			if err := rd.complete(offset); err != nil {
+				return err
 			}
 			res.upTo = offset
 			return nil

@@ -191,6 +191,9 @@ func (c *Copier) copy(ctx context.Context, src segment.Source, info segment.Info
 	}
 	started, err := c.start(ctx, plan, info, w)
 	if err != nil {
+		return c.instead(src, info, err)
+	}
+	if err := c.retire(ctx, started, w); err != nil {
 		return nil, false, err
 	}
 	var told progress
@@ -213,7 +216,27 @@ func (c *Copier) copy(ctx context.Context, src segment.Source, info segment.Info
 		return nil, false, err
 	}
 	seg, err := c.finish(ctx, started, receipt, w)
-	return seg, false, err
+	if errors.Is(err, metadata.ErrDuplicate) {
+		// Another copy of the range was faster, and this id can never be finished.
+		if derr := c.abandon(ctx, started, w); derr != nil {
+			return nil, false, errors.Join(err, derr)
+		}
+	}
+	if err != nil {
+		return c.instead(src, info, err)
+	}
+	return seg, false, nil
+}
+
+// instead returns the readable copy that metadata found in place of this one, if
+// that is what err says.
+func (c *Copier) instead(src segment.Source, info segment.Info, err error) (*metadata.Segment, bool, error) {
+	if errors.Is(err, metadata.ErrDuplicate) {
+		if seg, rerr := c.readable(src, info); seg != nil || rerr != nil {
+			return seg, true, rerr
+		}
+	}
+	return nil, false, err
 }
 
 // readable returns the FINISHED segment of exactly this range and history, nil if there is none.
@@ -223,9 +246,8 @@ func (c *Copier) readable(src segment.Source, info segment.Info) (*metadata.Segm
 		return nil, err
 	}
 	epochs := info.Epochs.Range(info.StartOffset, info.EndOffset)
-	for seg := range view.All() {
-		if seg.State != metadata.CopySegmentFinished || seg.StartOffset != info.StartOffset ||
-			seg.EndOffset != info.EndOffset || !slices.Equal(seg.Epochs, epochs) {
+	for _, seg := range view.Exactly(info.StartOffset, info.EndOffset) {
+		if seg.State != metadata.CopySegmentFinished || !slices.Equal(seg.Epochs, epochs) {
 			continue
 		}
 		if !serves(view, info, seg) {
@@ -339,6 +361,32 @@ func (c *Copier) start(ctx context.Context, plan *transfer.Plan, info segment.In
 	}
 	c.announce(ev.Segment(), plan)
 	return ev.Segment(), nil
+}
+
+// retire ends what older leaders have announced of the same range. Since STARTED
+// of this writer is durable they are fenced and can never finish; the event is
+// decided on STARTED, so whatever did happen before is not undone. Their objects
+// are the collector's: an upload may still be under way. Where leader epochs are
+// not kept (-1) nobody can tell who is older.
+func (c *Copier) retire(ctx context.Context, started *metadata.Segment, w metadata.Writer) error {
+	view, err := c.meta.View(started.Partition)
+	if err != nil {
+		return err
+	}
+	for _, old := range view.Exactly(started.StartOffset, started.EndOffset) {
+		if old.State != metadata.CopySegmentStarted || old.LeaderEpoch < 0 || old.LeaderEpoch >= w.LeaderEpoch || old.ID == started.ID {
+			continue
+		}
+		ev, err := metadata.DeleteStarted(old, w, c.o.Now().UnixMilli())
+		if err != nil {
+			return err
+		}
+		if err := c.meta.Publish(ctx, ev); err != nil && !errors.Is(err, metadata.ErrTransition) {
+			return fmt.Errorf("%s of segment %s, which leader epoch %d left: %w", metadata.DeleteSegmentStarted, old.ID, old.LeaderEpoch, err)
+		}
+		c.o.Logger.Info("copy of an older leader was given up", "partition", old.Partition, "start", old.StartOffset, "id", old.ID, "leaderEpoch", old.LeaderEpoch)
+	}
+	return nil
 }
 
 // finish makes the segment readable. When the answer is lost, the state decides, and nothing is undone.

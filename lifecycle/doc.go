@@ -8,7 +8,8 @@
 //
 //	scan the source once       transfer.Scan: every sum, every batch, the indexes
 //	claim the prefix           the owner marker names our metadata store
-//	STARTED is durable         with the plan's fingerprint
+//	STARTED is durable         with the plan's fingerprint; older leaders are fenced from here on
+//	retire older leaders       what they have announced of the range: DELETE_STARTED
 //	upload                     transfer.Upload: parts, confirmed sums, tail read back ─► receipt
 //	wait for the turn          lower segments of the partition go first
 //	FINISHED is durable        only a receipt opens this door
@@ -39,8 +40,24 @@
 // start has passed it. What may be deleted locally is for
 // metadata.View.CoveredUpTo to say, from the log start on.
 //
+// # Two leaders
+//
+// A leader that was deposed and does not know it yet may copy the same range. On
+// a store that compares (metadata/embedded), whatever the order of their steps, a
+// range becomes readable once in each history of leader epochs:
+//
+//   - STARTED of the newer leader fences the older one: all that it writes from
+//     then on is metadata.ErrFenced. What it had announced goes to DELETE_STARTED,
+//     by the newer leader; its object is left to the collector, because its upload
+//     may still be under way.
+//   - If the older leader was FINISHED before, the newer one gets
+//     metadata.ErrDuplicate for its STARTED and returns the copy that is there.
+//   - Of two with one leader epoch the one that comes second to FINISHED gets
+//     ErrDuplicate, deletes its own id and object, and returns the other copy.
+//
 // # Not handled here yet
 //
-// Deleting, expiring and collecting. A STARTED record of another writer is left
-// alone: only its partition's collector can know that its writer is dead.
+// Deleting, expiring and collecting. A STARTED record of a writer that is not
+// known to be older is left alone: only its partition's collector can know that
+// its writer is dead.
 package lifecycle

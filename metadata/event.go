@@ -22,10 +22,12 @@ type Receipt = mint.Receipt
 
 // Event is one change of one segment's state, to be published or replayed. It
 // is immutable. Made by [Started], [Finished], [DeleteStarted],
-// [DeleteFinished], and [Recorded] for what a store already holds.
+// [DeleteFinished], and [Recorded] for what a store already holds; by
+// [DeletePartition] and [RecordedDeletion] for a whole partition.
 type Event struct {
-	seg      *Segment // the segment as it is after the event; nobody else has it
-	from     State    // the state the event was decided on
+	seg      *Segment  // the segment as it is after the event; nobody else has it
+	from     State     // the state the event was decided on
+	del      *deletion // instead of seg and from, in an event of a partition; immutable
 	writer   Writer
 	recorded bool // a replay: not publishable, and not decided on anything
 }
@@ -108,8 +110,8 @@ func newEvent(seg *Segment, to State, w Writer, at int64, custom []byte) (Event,
 	return Event{seg: s, writer: w}, nil
 }
 
-// Segment returns a copy of the segment as it is after the event; nil for the
-// zero Event. A copy, because an Event that others can write to proves nothing.
+// Segment returns a copy of the segment as it is after the event; nil for an
+// event of a partition and for the zero Event. A copy, because an Event that others can write to proves nothing.
 func (e Event) Segment() *Segment {
 	if e.seg == nil {
 		return nil
@@ -119,9 +121,14 @@ func (e Event) Segment() *Segment {
 
 // From returns the state the event was decided on; of a replay, the one it
 // leads to.
-func (e Event) From() State { return e.from }
+func (e Event) From() State {
+	if e.seg == nil {
+		return None
+	}
+	return e.from
+}
 
-// To returns the state the event leads to.
+// To returns the state that the event leads its segment to, None if it has none.
 func (e Event) To() State {
 	if e.seg == nil {
 		return None
@@ -129,25 +136,39 @@ func (e Event) To() State {
 	return e.seg.State
 }
 
+// Deletion returns the states of the partition's deletion that the event was
+// decided on and that it leads to. Not ok: it is not an event of a partition.
+func (e Event) Deletion() (from, to PartitionState, ok bool) {
+	if e.del == nil {
+		return PartitionKept, PartitionKept, false
+	}
+	return e.del.from, e.del.to, true
+}
+
 // Writer returns who wrote the event.
 func (e Event) Writer() Writer { return e.writer }
 
 // Partition returns the partition the event belongs to.
 func (e Event) Partition() segment.Partition {
-	if e.seg == nil {
-		return segment.Partition{}
+	switch {
+	case e.seg != nil:
+		return e.seg.Partition
+	case e.del != nil:
+		return e.del.partition
 	}
-	return e.seg.Partition
+	return segment.Partition{}
 }
 
 // Publishable is the first thing every Store asks of an event in Publish: nil,
 // or why it must be refused. It refuses the zero Event (ErrTransition) and what
 // [Recorded] made (ErrUnproven). FINISHED that passes was made with a receipt.
 func (e Event) Publishable() error {
-	if e.seg == nil {
+	switch {
+	case e.seg == nil && e.del == nil:
 		return errEmptyEvent
-	}
-	if e.recorded {
+	case e.recorded && e.del != nil:
+		return fmt.Errorf("partition %s: a replayed %s cannot be published: %w", e.del.partition, e.del.to, ErrUnproven)
+	case e.recorded:
 		return fmt.Errorf("segment %s of %s: a replayed %s proves nothing and cannot be published: %w", e.seg.ID, e.seg.Partition, e.seg.State, ErrUnproven)
 	}
 	return nil

@@ -1,9 +1,7 @@
 package metadata
 
 import (
-	"cmp"
 	"math"
-	"slices"
 
 	"github.com/segtier/segtier/segment"
 )
@@ -17,9 +15,14 @@ import (
 // That the epoch alone decides is Kafka's rule: a leader epoch has one leader,
 // so two logs that hold an offset in the same epoch are equal up to there.
 func (s *Segment) Along(l segment.Lineage, from int64) (first, last int64, ok bool) {
-	for i := range s.Epochs {
-		lo, hi := s.epochRange(i)
-		start, end, known := epochSpan(l, s.Epochs[i].Epoch)
+	return along(s.Epochs, s.EndOffset, l, from)
+}
+
+// along is Along of a segment with these epochs and this end.
+func along(epochs segment.Lineage, segEnd int64, l segment.Lineage, from int64) (first, last int64, ok bool) {
+	for i := range epochs {
+		lo, hi := epochRange(epochs, segEnd, i)
+		start, end, known := epochSpan(l, epochs[i].Epoch)
 		if !known {
 			continue
 		}
@@ -41,11 +44,11 @@ func (s *Segment) Along(l segment.Lineage, from int64) (first, last int64, ok bo
 	return first, last, ok
 }
 
-// lastAlong returns the greatest offset on which the segment agrees with l.
-func (s *Segment) lastAlong(l segment.Lineage) (int64, bool) {
-	for i := len(s.Epochs) - 1; i >= 0; i-- {
-		lo, hi := s.epochRange(i)
-		start, end, ok := epochSpan(l, s.Epochs[i].Epoch)
+// lastAlong returns the greatest offset on which a segment agrees with l.
+func lastAlong(epochs segment.Lineage, segEnd int64, l segment.Lineage) (int64, bool) {
+	for i := len(epochs) - 1; i >= 0; i-- {
+		lo, hi := epochRange(epochs, segEnd, i)
+		start, end, ok := epochSpan(l, epochs[i].Epoch)
 		if ok && max(lo, start) <= min(hi, end) {
 			return min(hi, end), true
 		}
@@ -58,8 +61,11 @@ func (s *Segment) lastAlong(l segment.Lineage) (int64, bool) {
 // (isRemoteSegmentWithinLeaderEpochs), without its comparison with the log end,
 // which only the host knows. Offsets before l begins do not count: the log start
 // may have moved into the segment.
-func (s *Segment) Within(l segment.Lineage) bool {
-	have, want := withoutEmpty(s.Epochs), withoutEmpty(l)
+func (s *Segment) Within(l segment.Lineage) bool { return within(s.Epochs, s.EndOffset, l) }
+
+// within is Within of a segment with these epochs and this end.
+func within(epochs segment.Lineage, segEnd int64, l segment.Lineage) bool {
+	have, want := withoutEmpty(epochs), withoutEmpty(l)
 	if len(have) == 0 || len(want) == 0 {
 		return false
 	}
@@ -81,16 +87,16 @@ func (s *Segment) Within(l segment.Lineage) bool {
 			return false
 		}
 	}
-	return j+1 == len(want) || s.EndOffset < want[j+1].Start
+	return j+1 == len(want) || segEnd < want[j+1].Start
 }
 
-// epochRange returns the offsets that the i-th epoch has in the segment,
-// inclusive; lo > hi if it has none.
-func (s *Segment) epochRange(i int) (lo, hi int64) {
-	if i+1 < len(s.Epochs) {
-		return s.Epochs[i].Start, s.Epochs[i+1].Start - 1
+// epochRange returns the offsets that the i-th epoch has in a segment that ends
+// at segEnd, inclusive; lo > hi if it has none.
+func epochRange(epochs segment.Lineage, segEnd int64, i int) (lo, hi int64) {
+	if i+1 < len(epochs) {
+		return epochs[i].Start, epochs[i+1].Start - 1
 	}
-	return s.Epochs[i].Start, s.EndOffset
+	return epochs[i].Start, segEnd
 }
 
 // epochSpan returns the offsets that an epoch has in l, inclusive; start > end
@@ -121,73 +127,23 @@ func findEpoch(l segment.Lineage, epoch int32) (int, bool) {
 }
 
 // withoutEmpty returns l without the epochs that have no offsets, because the
-// next one begins where they do.
+// next one begins where they do; l itself if there are none.
 func withoutEmpty(l segment.Lineage) segment.Lineage {
-	out := make(segment.Lineage, 0, len(l))
+	empty := func(i int) bool { return i+1 < len(l) && l[i].Start == l[i+1].Start }
+	n := 0
+	for i := range l {
+		if empty(i) {
+			n++
+		}
+	}
+	if n == 0 {
+		return l
+	}
+	out := make(segment.Lineage, 0, len(l)-n)
 	for i, e := range l {
-		if i+1 == len(l) || e.Start != l[i+1].Start {
+		if !empty(i) {
 			out = append(out, e)
 		}
 	}
 	return out
-}
-
-// epochRow is what a View remembers of one leader epoch, for ever: it outlives
-// the segments, as in Kafka.
-type epochRow struct {
-	epoch   int32
-	start   int64 // least offset at which a segment says that the epoch begins
-	highest int64 // greatest offset of the epoch that was ever FINISHED, -1 if none
-}
-
-// epochRows is ascending by epoch and immutable.
-type epochRows []epochRow
-
-// with returns the rows with what s says added, and whether a start changed.
-func (r epochRows) with(s *Segment) (rows epochRows, moved bool) {
-	rows = r
-	own := false // rows is a copy
-	for i := range s.Epochs {
-		lo, hi := s.epochRange(i)
-		if lo > hi {
-			continue
-		}
-		row := epochRow{epoch: s.Epochs[i].Epoch, start: lo, highest: -1}
-		if s.State == CopySegmentFinished {
-			row.highest = hi
-		}
-		j, found := slices.BinarySearchFunc(rows, row.epoch, func(x epochRow, e int32) int { return cmp.Compare(x.epoch, e) })
-		if found {
-			old := rows[j]
-			row.start, row.highest = min(row.start, old.start), max(row.highest, old.highest)
-			if row == old {
-				continue
-			}
-			moved = moved || row.start != old.start
-		} else {
-			moved = true
-		}
-		if !own {
-			rows, own = slices.Clone(rows), true
-		}
-		if found {
-			rows[j] = row
-		} else {
-			rows = slices.Insert(rows, j, row)
-		}
-	}
-	return rows, moved
-}
-
-// lineage is the newest history that the rows tell: as in Kafka's epoch cache, a
-// later epoch ends all that claim to begin at or after it.
-func (r epochRows) lineage() segment.Lineage {
-	l := make(segment.Lineage, 0, len(r))
-	for _, row := range r {
-		for len(l) > 0 && l[len(l)-1].Start >= row.start {
-			l = l[:len(l)-1]
-		}
-		l = append(l, segment.EpochStart{Epoch: row.epoch, Start: row.start})
-	}
-	return l
 }

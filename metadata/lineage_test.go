@@ -162,7 +162,7 @@ func TestAlongIsBruteForce(t *testing.T) {
 				want, any = o, true
 			}
 		}
-		if got, ok := s.lastAlong(l); ok != any || ok && got != want {
+		if got, ok := lastAlong(s.Epochs, s.EndOffset, l); ok != any || ok && got != want {
 			t.Fatalf("last offset of %v in %v: got %d %v, want %d %v", s.Epochs, l, got, ok, want, any)
 		}
 		// What Kafka lets retention count agrees with the history from the first

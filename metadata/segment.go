@@ -9,8 +9,8 @@ import (
 )
 
 // Segment is everything known of one remote segment: Kafka's
-// RemoteLogSegmentMetadata. A *Segment that a View returns is shared and must
-// not be modified.
+// RemoteLogSegmentMetadata. Of a Segment that a View returns, Epochs and Custom
+// are shared and must not be modified; the rest is the caller's.
 type Segment struct {
 	Partition   segment.Partition
 	ID          segment.UUID
@@ -94,6 +94,16 @@ func (s *Segment) Clone() *Segment {
 var (
 	// ErrNotReady: the partition's metadata is still being loaded. Retry.
 	ErrNotReady = errors.New("metadata of the partition is not loaded yet")
+	// ErrIncomplete: the partition has records that could not be understood. What
+	// is known can be read; that something is not known says nothing. Retry later;
+	// expire, collect and delete nothing.
+	ErrIncomplete = errors.New("metadata of the partition is incomplete")
+	// ErrUnknownPartition: this store was not told to hold the partition
+	// (Store.Assign). Nothing is said about whether it has segments.
+	ErrUnknownPartition = errors.New("partition is not held by this metadata store")
+	// ErrForeignSegment: the segment was written by another storage plugin. It is
+	// listed, and never fetched, expired or called corrupt.
+	ErrForeignSegment = errors.New("segment was written by another storage plugin")
 	// ErrUnavailable: metadata cannot be read or written now. Retry. The outcome
 	// of a Publish that returned it is unknown until the state was read back.
 	ErrUnavailable = errors.New("metadata is unavailable")
@@ -103,6 +113,9 @@ var (
 	// ErrTransition: the event does not follow from the segment's state. Read
 	// the state again and decide anew.
 	ErrTransition = errors.New("illegal state transition")
+	// ErrDuplicate: the range is readable already, in the same leader epochs, under
+	// another segment id. Use that one and give the own id up.
+	ErrDuplicate = errors.New("range is readable under another segment id")
 	// ErrUnproven: an event wants to be published without proof: FINISHED
 	// without a receipt, or a replay.
 	ErrUnproven = errors.New("event without a receipt")

@@ -15,15 +15,21 @@ import (
 //     this Store shows it. When it returns ErrUnavailable or a context error, the
 //     event may or may not have happened; the caller reads the state back.
 //  3. Events of one partition are applied in one total order, the same for all
-//     processes, each by Step on the segment's current state and, if it has
-//     changed, View.With. What Step refuses is not applied, and its publisher gets
-//     the error (ErrTransition). Repeating an event is success.
+//     processes, each by View.Apply. What it refuses is not applied, and its
+//     publisher gets the error (ErrTransition, ErrDuplicate). Repeating an event is
+//     success. A store that cannot compare before it writes, because others write
+//     too, applies what it reads back as Recorded, and asks View.Admits first.
 //  4. A store that can compare refuses writers that are older than one it has
 //     seen for the partition (ErrFenced).
-//  5. View does no I/O. It is ErrNotReady while the partition is being loaded. A
-//     partition without any event is an empty View.
+//  5. View does no I/O. It is ErrNotReady while the partition is being loaded,
+//     ErrUnknownPartition if the store holds only what it was assigned and this one
+//     was not, ErrUnavailable if it cannot be known. A partition without any event
+//     is an empty View. Records that cannot be understood are counted in the View
+//     (PartitionInfo.Incomplete).
 //  6. Every method may be called concurrently. Close is idempotent; calls after
 //     it return ErrClosed, and Views that were handed out stay as they are.
+//
+// A store that keeps the log start of partitions implements [LogStarts] too.
 //
 // metadatatest.Contract holds an implementation to it.
 type Store interface {

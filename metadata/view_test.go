@@ -321,7 +321,12 @@ func TestLookupsDoNotAllocate(t *testing.T) {
 		"Lookup":        func() { v.Lookup(l, 5555) },
 		"Lookup of nil": func() { v.Lookup(nil, 5555) },
 		"Next":          func() { v.Next(l, 5555) },
-		"Get":           func() { v.Get(testID(500)) },
+		"Latest offset": func() { v.LatestOffset(nil) },
+		"Earliest":      func() { v.EarliestOffset(l) },
+		"Deleting":      func() { v.Deleting(l, 5555) },
+		"Greatest":      func() { v.Greatest(l) },
+		"Size":          func() { v.Size() },
+		"Txn index":     func() { v.NextWithTxnIndex(l, 5000) },
 		"HighestOffset": func() { v.HighestOffset(3) },
 		"Latest":        func() { v.Latest(l) },
 		"CopiedUpTo":    func() { v.CopiedUpTo(l) },
@@ -342,46 +347,4 @@ func TestForeignPartition(t *testing.T) {
 		}
 	}()
 	NewView(testPartition).With(s)
-}
-
-func BenchmarkLookup(b *testing.B) {
-	for _, n := range []int{100, 10_000, 1_000_000} {
-		b.Run(fmt.Sprintf("segments=%d", n), func(b *testing.B) {
-			v := bigView(n)
-			l := lineageOf(0, 0)
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				if _, ok := v.Lookup(l, int64(i*7919%(10*n))); !ok {
-					b.Fatal("not found")
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkWith(b *testing.B) {
-	for _, n := range []int{100, 10_000, 1_000_000} {
-		b.Run(fmt.Sprintf("segments=%d", n), func(b *testing.B) {
-			v := bigView(n)
-			s := bigSegment(n)
-			b.ReportAllocs()
-			for b.Loop() {
-				v.With(s)
-			}
-		})
-	}
-}
-
-func bigView(n int) *View {
-	segs := make([]*Segment, n)
-	for i := range segs {
-		segs[i] = bigSegment(i)
-	}
-	return NewView(testPartition, segs...)
-}
-
-func bigSegment(i int) *Segment {
-	s := fin(1, int64(10*i), int64(10*i+9))
-	s.ID = segment.UUID{byte(i * 37), byte(i >> 16), byte(i >> 8), byte(i), 1}
-	return s
 }

@@ -51,6 +51,10 @@ func (l Location) Append(dst []byte) []byte {
 	return binary.BigEndian.AppendUint32(dst, checksum.CRC32C(dst[start:]))
 }
 
+// IsLocation reports whether b begins as a location does. What does not was
+// written by another storage plugin; what does may still be damaged.
+func IsLocation(b []byte) bool { return len(b) > 0 && b[0] == locationKind }
+
 // ParseLocation parses what Append wrote. It is ErrVersion if a newer segtier
 // wrote it, ErrCorrupt for anything else, among it the custom metadata of other
 // storage plugins. A location that parses is safe to allocate a tail for.

@@ -130,7 +130,7 @@ func TestDecoderLegacyLogAppendTime(t *testing.T) {
 func rebatch(codec segment.Codec, count int32, body []byte) []byte {
 	raw := testseg.Batch{BaseOffset: 10, LastOffset: 1000, Codec: codec}.Append(nil)
 	binary.BigEndian.PutUint32(raw[57:], uint32(count))
-	return testseg.Seal(append(raw, body...), 0)
+	return slices.Clip(testseg.Seal(append(raw, body...), 0)) // nothing behind it to read by mistake
 }
 
 func varints(v ...int64) (b []byte) {
@@ -230,6 +230,13 @@ func TestDecoderRefusesBadStreams(t *testing.T) {
 		{"lz4 without an end", segment.CodecLZ4, frame(0x60, 0x40, 0x82)},
 		{"zstd of nothing", segment.CodecZstd, nil},
 		{"zstd, another magic", segment.CodecZstd, []byte("not zstd at all")},
+		{"zstd of 3 bytes", segment.CodecZstd, []byte{0x28, 0xb5, 0x2f}},
+		{"zstd of a magic", segment.CodecZstd, []byte{0x28, 0xb5, 0x2f, 0xfd}},
+		{"zstd skips beyond the end", segment.CodecZstd, []byte{0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 9, 9}},
+		{"zstd block header cut", segment.CodecZstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0, 1, 0}},
+		{"zstd block beyond the end", segment.CodecZstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0, 0x81, 0, 0, 1}},
+		{"zstd without its sum", segment.CodecZstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 4, 0, 1, 0, 0}},
+		{"zstd without a last block", segment.CodecZstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0, 0, 0, 0}},
 		{"zstd cut", segment.CodecZstd, testseg.Compress(nil, segment.CodecZstd, plain)[:9]},
 		{"zstd header cut", segment.CodecZstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0}},
 		{"zstd frame claims 1 GiB", segment.CodecZstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 0, 0, 0x40, 1, 0, 0}},
@@ -356,6 +363,17 @@ func TestDecoderOtherFramings(t *testing.T) {
 		body := enc.EncodeAll(plain[100:], enc.EncodeAll(plain[:100], nil))
 		checkRecords(t, &d, rebatch(segment.CodecZstd, 1, body), want)
 	})
+	t.Run("zstd in small single segments", func(t *testing.T) {
+		single, err := zstd.NewWriter(nil, zstd.WithSingleSegment(true), zstd.WithEncoderCRC(false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := single.EncodeAll(plain[300:], single.EncodeAll(plain[100:300], single.EncodeAll(plain[:100], nil)))
+		if body[4] != 1<<5 {
+			t.Fatalf("flags %#x: not a single segment with its size in one byte", body[4])
+		}
+		checkRecords(t, &d, rebatch(segment.CodecZstd, 1, body), want)
+	})
 	t.Run("zstd behind a skippable frame", func(t *testing.T) {
 		body := enc.EncodeAll(plain, []byte{0x50, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 9, 9})
 		checkRecords(t, &d, rebatch(segment.CodecZstd, 1, body), want)
@@ -419,6 +437,7 @@ func TestDecoderClaimsCostNothing(t *testing.T) {
 		"none: a record of 2 GiB": rebatch(segment.CodecNone, 1, huge),
 		"lz4: blocks of 4 MiB":    rebatch(segment.CodecLZ4, 1, []byte{4, 0x22, 0x4d, 0x18, 0x60, 0x70, 0, 2, 0, 0, 0, 0x10, 0, 0, 0, 0, 0}),
 		"zstd: a window of 128 M": rebatch(segment.CodecZstd, 1, window),
+		"zstd: 100 MB at once":    rebatch(segment.CodecZstd, 1, []byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 0, 0x40, 6, 1, 0, 0}),
 		"gzip: 2^31-1 records":    rebatch(segment.CodecGzip, 991, testseg.Compress(nil, segment.CodecGzip, nil)),
 		"none: many headers":      rebatch(segment.CodecNone, 1, record(append([]byte{0, 0, 0, 1, 1}, varints(math.MaxInt32)...)...)),
 	}

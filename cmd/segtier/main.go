@@ -8,6 +8,8 @@
 //	segtier offset PARTITION TIME       find the earliest offset at or after a time
 //	segtier explain PARTITION OFFSET    show how an offset is found: record, object, chunk, range
 //	segtier verify [PARTITION…]         read every byte and check it
+//	segtier meta export                 write all metadata as JSON lines
+//	segtier meta import FILE            make metadata of them, for a second reader
 //	segtier version                     the version of this build
 //	segtier completion SHELL            a completion script for bash, zsh, fish or powershell
 //
@@ -25,10 +27,10 @@
 // no place in a URL.
 //
 // The URLs are given by --store and --meta, else by SEGTIER_STORE and
-// SEGTIER_META, else they are files under ./segtier-data. Only copy creates
-// directories and files, and nothing creates a bucket. Commands that read open
-// store and metadata read-only; while copy runs, it has the metadata file to
-// itself.
+// SEGTIER_META, else they are files under ./segtier-data. Only copy, and
+// meta import, create directories and files, and nothing creates a bucket.
+// Commands that read open store and metadata read-only and share them; while copy
+// runs, it has the metadata file to itself.
 //
 // A partition is written topic/partition, or topicID/partition where two topics
 // share a name. A time is RFC 3339 or milliseconds since 1970. A size is a number
@@ -49,6 +51,8 @@
 //	explain  the fields of ls, and object, chunk, batch and gets
 //	verify   a line for each damage: reason topic topicId partition segmentId
 //	         startOffset endOffset object position sizeBytes message
+//	meta     export writes lines of its own, see segtier meta export --help;
+//	         import the fields of ls of each segment that was taken over
 //	version  version revision goVersion
 //
 // Keys and values of records are bytes. In a table, text is shown as it is and

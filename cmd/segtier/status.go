@@ -68,6 +68,8 @@ func nextStep(err error) string {
 		return "a closed segment is never empty: the directory may be damaged, or be of a broker that is still starting"
 	case errors.Is(err, transfer.ErrSourceChanged):
 		return "copy again once the broker has closed the segment"
+	case errors.Is(err, metadata.ErrLocked):
+		return "wait for that process, or read a snapshot of the file: --meta file:FILE.snapshot-TIME"
 	case errors.Is(err, metadata.ErrFenced):
 		return "copy from the broker that leads the partition now; its leader epoch is greater"
 	case errors.Is(err, metadata.ErrCorrupt):

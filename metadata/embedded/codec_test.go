@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -22,6 +23,13 @@ func goldenSegment() segmentRecord {
 	}}
 }
 
+func goldenPartition() partitionRecord {
+	return partitionRecord{partition: testPartition(), epoch: 5, finished: 3, info: metadata.PartitionInfo{
+		LogStart: 100, Deletion: metadata.DeletePartitionStarted,
+		Epochs: []metadata.EpochInfo{{Epoch: 4, Start: 100, Highest: 249}, {Epoch: 5, Start: 250, Highest: -1}},
+	}}
+}
+
 // TestGoldenRecords pins the bytes of doc.go's tables.
 func TestGoldenRecords(t *testing.T) {
 	key := segmentKey(keyOf(testPartition()), goldenSegment().seg.ID)
@@ -37,11 +45,16 @@ func TestGoldenRecords(t *testing.T) {
 	if sum := len(got) - sumSize; hex.EncodeToString(got[:sum]) != want {
 		t.Errorf("segment record is\n%x, want\n%s", got[:sum], want)
 	}
-	part := partitionRecord{partition: testPartition(), epoch: 5, finished: 3}
+	part := goldenPartition()
 	pk := keyOf(testPartition())
 	got = part.encode(pk[:])
-	if sum := len(got) - sumSize; hex.EncodeToString(got[:sum]) != "01"+"00000005"+"0000000000000003"+"06"+hex.EncodeToString([]byte("orders")) {
-		t.Errorf("partition record is %x", got[:sum])
+	const wantPart = "02" + "00000005" + "0000000000000003" + "0000000000000064" + "02" + "06" + "6f7264657273" +
+		"00000002" + "00000004" + "0000000000000064" + "00000000000000f9" + "00000005" + "00000000000000fa" + "ffffffffffffffff"
+	if sum := len(got) - sumSize; hex.EncodeToString(got[:sum]) != wantPart {
+		t.Errorf("partition record is\n%x, want\n%s", got[:sum], wantPart)
+	}
+	if got := hex.EncodeToString(endedKey(258, key)); got != "0000000000000102"+hex.EncodeToString(key) {
+		t.Errorf("key of an ended segment is %s", got)
 	}
 }
 
@@ -130,20 +143,33 @@ func FuzzDecodeSegment(f *testing.F) {
 // FuzzDecodePartition is the same for partition records.
 func FuzzDecodePartition(f *testing.F) {
 	key := keyOf(testPartition())
-	golden := partitionRecord{partition: testPartition(), epoch: 5, finished: 3}
+	golden := goldenPartition()
 	whole := golden.encode(key[:])
-	f.Add(whole[:len(whole)-sumSize])
+	whole = whole[:len(whole)-sumSize]
+	f.Add(whole)
 	f.Add([]byte{})
 	f.Add(make([]byte, partitionFixed))
-	f.Add(append(bytes.Clone(whole[:len(whole)-sumSize]), 'x'))
+	f.Add(append(bytes.Clone(whole), 'x'))
+	f.Add([]byte("\x01\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x03\x06orders")) // version 1
+	for _, cut := range []int{partitionFixedV1, partitionFixed, partitionFixed + 6, len(whole) - 1} {
+		f.Add(bytes.Clone(whole[:cut]))
+	}
+	for i, v := range map[int]byte{1: 0xff, 13: 0xff, 21: 4, 22: 0xff, partitionFixed + 6: 0xff, partitionFixed + 10: 0xff, partitionFixed + 14: 0xff, partitionFixed + 33: 4} {
+		changed := bytes.Clone(whole)
+		changed[i] = v
+		f.Add(changed)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		sealed := seal(key[:], bytes.Clone(b))
 		r, err := decodePartition(key[:], sealed)
 		if err != nil {
 			return
 		}
-		if again := r.encode(key[:]); !bytes.Equal(again, sealed) {
+		if again := r.encode(key[:]); b[0] == partitionVersion && !bytes.Equal(again, sealed) {
 			t.Errorf("%x is read as %+v and written as %x", sealed, r, again)
+		}
+		if r.info.Deletion > metadata.DeletePartitionFinished || r.info.LogStart < 0 || !slices.IsSortedFunc(r.info.Epochs, func(a, b metadata.EpochInfo) int { return int(a.Epoch) - int(b.Epoch) }) {
+			t.Errorf("%x is read as %+v", sealed, r)
 		}
 	})
 }

@@ -1,8 +1,6 @@
 package embedded
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -29,6 +26,15 @@ type Options struct {
 	// none while another has it open for writing, and the other way round.
 	ReadOnly bool
 
+	// SnapshotEvery, if positive, is how often a copy of the file is written beside
+	// it, if it has changed: see Store.Snapshot. None is written read-only.
+	SnapshotEvery time.Duration
+	// SnapshotKeep is how many of those copies stay, the newest; 0 is 3.
+	SnapshotKeep int
+
+	// Now is the clock by which segments that have ended are forgotten, and after
+	// which snapshots are named; nil is time.Now.
+	Now    func() time.Time
 	Logger *slog.Logger // nil is silent
 
 	// For tests.
@@ -48,6 +54,7 @@ const (
 	fileBucket       = "segtier"
 	partitionsBucket = "partitions"
 	segmentsBucket   = "segments"
+	endedBucket      = "ended"
 	formatKey        = "format"
 	idKey            = "id"
 )
@@ -57,8 +64,8 @@ const (
 // metadata.ErrLocked if another process has it open, metadata.ErrCorrupt if it is
 // damaged or no metadata file, fs.ErrNotExist.
 func Open(path string, o Options) (*Store, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("metadata file %s: %w", path, err)
 	}
 	s, err := open(path, o)
 	if err != nil {
@@ -68,20 +75,41 @@ func Open(path string, o Options) (*Store, error) {
 	return s, nil
 }
 
+// validate says what is wrong with o and fills in what was left out.
+func (o *Options) validate() error {
+	if o.SnapshotEvery < 0 || o.SnapshotKeep < 0 {
+		return fmt.Errorf("options: snapshots every %v, %d kept", o.SnapshotEvery, o.SnapshotKeep)
+	}
+	if o.SnapshotKeep == 0 {
+		o.SnapshotKeep = defaultSnapshotKeep
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.syncDir == nil {
+		o.syncDir = syncDir
+	}
+	return nil
+}
+
 func open(path string, o Options) (*Store, error) {
 	if err := prepare(path, o); err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, log: o.Logger, readOnly: o.ReadOnly, writing: make(chan struct{}, 1), commit: (*bolt.Tx).Commit}
+	s := &Store{path: path, o: o, log: o.Logger, writing: make(chan struct{}, 1), commit: (*bolt.Tx).Commit}
 	s.mu.partitions = make(map[partitionKey]*partition)
 	s.mu.watchers = make(map[partitionKey]chan struct{})
 	if err := s.openDB(o); err != nil {
 		return nil, err
 	}
-	if err := guard(s.load); err != nil {
+	if err := guard(func() error { return errors.Join(s.upgrade(), s.load()) }); err != nil {
 		_ = s.closeDB()
 		return nil, err
 	}
+	s.startSnapshots()
 	return s, nil
 }
 
@@ -109,11 +137,7 @@ func prepare(path string, o Options) error {
 		return nil
 	}
 	// Always: whoever created the file may have crashed before this.
-	sync := o.syncDir
-	if sync == nil {
-		sync = syncDir
-	}
-	return sync(filepath.Dir(path))
+	return o.syncDir(filepath.Dir(path))
 }
 
 // create makes the file under another name and links it to its place when it is
@@ -143,11 +167,12 @@ func create(path string) error {
 		if err := file.Put([]byte(idKey), []byte(segment.NewUUID().String())); err != nil {
 			return err
 		}
-		if _, err := tx.CreateBucket([]byte(partitionsBucket)); err != nil {
-			return err
+		for _, name := range []string{partitionsBucket, segmentsBucket, endedBucket} {
+			if _, err := tx.CreateBucket([]byte(name)); err != nil {
+				return err
+			}
 		}
-		_, err = tx.CreateBucket([]byte(segmentsBucket))
-		return err
+		return nil
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
 		return err
@@ -180,7 +205,9 @@ func (s *Store) openDB(o Options) error {
 			MaxSize:  o.maxSize,
 			OpenFile: func(name string, flag int, perm os.FileMode) (*os.File, error) {
 				f, err := os.OpenFile(name, flag&^os.O_CREATE, perm)
-				s.file = f
+				if s.file == nil { // else for a snapshot, which closes it
+					s.file = f
+				}
 				return f, err
 			},
 		})
@@ -210,87 +237,4 @@ func guard(f func() error) (err error) {
 		}
 	}()
 	return f()
-}
-
-// load fills s from the file. It needs no more memory than what it leaves behind
-// and the segments of one partition.
-func (s *Store) load() error {
-	return s.db.View(func(tx *bolt.Tx) error {
-		if info, err := s.file.Stat(); err != nil {
-			return err
-		} else if info.Size() < tx.Size() {
-			return corrupt("file is cut short: %d bytes of %d", info.Size(), tx.Size())
-		}
-		if err := s.loadFile(tx); err != nil {
-			return err
-		}
-		partitions, segments := tx.Bucket([]byte(partitionsBucket)), tx.Bucket([]byte(segmentsBucket))
-		if partitions == nil || segments == nil {
-			return corrupt("buckets are missing")
-		}
-		c := segments.Cursor()
-		key, value := c.First()
-		err := partitions.ForEach(func(k, v []byte) error {
-			rec, err := decodePartition(k, v)
-			if err != nil {
-				return fmt.Errorf("partition record %x: %w", k, err)
-			}
-			var recs []segmentRecord
-			for ; bytes.HasPrefix(key, k); key, value = c.Next() {
-				r, err := decodeSegment(rec.partition, key, value)
-				if err != nil {
-					return fmt.Errorf("segment record %x of %s: %w", key, rec.partition, err)
-				}
-				if r.order > rec.finished {
-					return corrupt("segment record %x of %s: FINISHED event %d of %d", key, rec.partition, r.order, rec.finished)
-				}
-				recs = append(recs, r)
-			}
-			p := &partition{name: rec.partition}
-			p.view.Store(viewOf(rec.partition, recs))
-			s.mu.partitions[partitionKey(k)] = p
-			return nil
-		})
-		if err == nil && key != nil {
-			err = corrupt("segment record %x belongs to no partition", key)
-		}
-		return err
-	})
-}
-
-// loadFile checks the format and sets the ID.
-func (s *Store) loadFile(tx *bolt.Tx) error {
-	file := tx.Bucket([]byte(fileBucket))
-	if file == nil {
-		return corrupt("a bbolt file of another program")
-	}
-	format := file.Get([]byte(formatKey))
-	if len(format) != 4 {
-		return corrupt("format version of %d bytes", len(format))
-	}
-	if v := binary.BigEndian.Uint32(format); v != formatVersion {
-		return fmt.Errorf("has format version %d, this program knows %d: open it with the release that wrote it, or a newer one", v, formatVersion)
-	}
-	id, err := segment.ParseUUID(string(file.Get([]byte(idKey))))
-	if err != nil {
-		return corrupt("store id: %v", err)
-	}
-	s.id = id.String()
-	return nil
-}
-
-// viewOf rebuilds the View that the events led to. What was FINISHED and is not
-// any more is told twice: it counts for the highest offsets of its epochs.
-func viewOf(p segment.Partition, recs []segmentRecord) *metadata.View {
-	slices.SortFunc(recs, func(a, b segmentRecord) int { return cmp.Compare(a.order, b.order) })
-	segs := make([]*metadata.Segment, 0, len(recs))
-	for _, r := range recs {
-		if r.order > 0 && r.seg.State != metadata.CopySegmentFinished {
-			was := *r.seg
-			was.State = metadata.CopySegmentFinished
-			segs = append(segs, &was)
-		}
-		segs = append(segs, r.seg)
-	}
-	return metadata.NewView(p, segs...)
 }

@@ -277,11 +277,24 @@ func TestDamagedRecords(t *testing.T) {
 			r.order = 99
 			return b.Put(k, r.encode(k))
 		},
-		"no segments":    func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(segmentsBucket)) },
-		"no buckets":     func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(fileBucket)) },
-		"no format":      func(tx *bolt.Tx) error { return tx.Bucket([]byte(fileBucket)).Delete([]byte(formatKey)) },
-		"no id":          func(tx *bolt.Tx) error { return tx.Bucket([]byte(fileBucket)).Delete([]byte(idKey)) },
-		"nonsense as id": func(tx *bolt.Tx) error { return tx.Bucket([]byte(fileBucket)).Put([]byte(idKey), []byte("me")) },
+		"ended without a list": func(tx *bolt.Tx) error {
+			b, _, _ := bucket(tx, segmentsBucket)
+			rec := segmentRecord{seg: goldenSegment().seg}
+			rec.seg.State, rec.seg.Custom = metadata.DeleteSegmentFinished, nil
+			k := segmentKey(keyOf(testPartition()), rec.seg.ID)
+			return b.Put(k, rec.encode(k))
+		},
+		"listed as ended": func(tx *bolt.Tx) error {
+			_, k, _ := bucket(tx, segmentsBucket)
+			return tx.Bucket([]byte(endedBucket)).Put(endedKey(1, k), nil)
+		},
+		"nonsense as ended": func(tx *bolt.Tx) error { return tx.Bucket([]byte(endedBucket)).Put([]byte("x"), nil) },
+		"no list of ended":  func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(endedBucket)) },
+		"no segments":       func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(segmentsBucket)) },
+		"no buckets":        func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(fileBucket)) },
+		"no format":         func(tx *bolt.Tx) error { return tx.Bucket([]byte(fileBucket)).Delete([]byte(formatKey)) },
+		"no id":             func(tx *bolt.Tx) error { return tx.Bucket([]byte(fileBucket)).Delete([]byte(idKey)) },
+		"nonsense as id":    func(tx *bolt.Tx) error { return tx.Bucket([]byte(fileBucket)).Put([]byte(idKey), []byte("me")) },
 	}
 	for name, f := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -309,7 +322,7 @@ func TestFormatVersion(t *testing.T) {
 		return tx.Bucket([]byte(fileBucket)).Put([]byte(formatKey), binary.BigEndian.AppendUint32(nil, 7))
 	})
 	_, err := Open(path, Options{})
-	if err == nil || !strings.Contains(err.Error(), "format version 7") || !strings.Contains(err.Error(), "knows 1") || errors.Is(err, metadata.ErrCorrupt) {
+	if err == nil || !strings.Contains(err.Error(), "format version 7") || !strings.Contains(err.Error(), "knows 1 to 2") || errors.Is(err, metadata.ErrCorrupt) {
 		t.Errorf("got %v", err)
 	}
 }

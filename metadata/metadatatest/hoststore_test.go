@@ -32,10 +32,9 @@ func (s *hostStore) Publish(ctx context.Context, ev metadata.Event) error {
 		return err
 	}
 	view := cmp.Or(s.views[ev.Partition()], metadata.NewView(ev.Partition()))
-	cur, _ := view.Get(ev.Segment().ID)
-	next, err := metadata.Step(cur, ev)
-	if err == nil && next != cur {
-		s.views[ev.Partition()] = view.With(next)
+	next, err := view.Apply(ev)
+	if err == nil && next != view {
+		s.views[ev.Partition()] = next
 		s.tell(ev.Partition())
 	}
 	return err

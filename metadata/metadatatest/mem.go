@@ -28,7 +28,10 @@ type memPartition struct {
 	changed chan struct{}  // nil: nobody watches
 }
 
-var _ metadata.Store = (*Mem)(nil)
+var (
+	_ metadata.Store     = (*Mem)(nil)
+	_ metadata.LogStarts = (*Mem)(nil)
+)
 
 // NewMem returns an empty store with an ID of its own.
 func NewMem() *Mem {
@@ -60,21 +63,62 @@ func (m *Mem) Publish(ctx context.Context, ev metadata.Event) error {
 	} else if ev.Writer().LeaderEpoch < p.epoch {
 		return metadata.ErrFenced
 	}
-	cur, _ := view.Get(ev.Segment().ID)
-	next, err := metadata.Step(cur, ev)
+	next, err := view.Apply(ev)
 	if err != nil {
 		return err
 	}
 	p.epoch = ev.Writer().LeaderEpoch
-	if next == cur {
-		return nil
+	p.show(next)
+	return nil
+}
+
+// LogStart implements metadata.LogStarts.
+func (m *Mem) LogStart(p segment.Partition) (int64, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known := m.mu.partitions[p]; known != nil && known.view != nil {
+		return known.view.LogStart(), known.view.LogStart() > 0
 	}
-	p.view = view.With(next)
+	return 0, false
+}
+
+// SetLogStart implements metadata.LogStarts.
+func (m *Mem) SetLogStart(ctx context.Context, p segment.Partition, offset int64, w metadata.Writer) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.closed {
+		return metadata.ErrClosed
+	}
+	known := m.partition(p)
+	view := known.view
+	if view == nil {
+		view = metadata.NewView(p)
+	} else if w.LeaderEpoch < known.epoch {
+		return metadata.ErrFenced
+	}
+	known.epoch = w.LeaderEpoch
+	if offset > view.LogStart() {
+		info := view.Info()
+		info.LogStart = offset
+		view = view.WithInfo(info)
+	}
+	known.show(view)
+	return nil
+}
+
+// show makes a view the current one. Mem.mu must be held.
+func (p *memPartition) show(v *metadata.View) {
+	if p.view == v {
+		return
+	}
+	p.view = v
 	if p.changed != nil {
 		close(p.changed)
 		p.changed = nil
 	}
-	return nil
 }
 
 // View implements metadata.Store.

@@ -307,3 +307,23 @@ func TestCloseEndsUploads(t *testing.T) {
 		t.Errorf("left are %q, %v", left, err)
 	}
 }
+
+// TestNamesTooLongAreAbsent: a key may be longer than a file system allows in
+// one element. No object can lie there, which is what reading it says.
+func TestNamesTooLongAreAbsent(t *testing.T) {
+	store, err := Open(t.TempDir(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	key := strings.Repeat("x", 300)
+	if _, err := store.Stat(t.Context(), key); !errors.Is(err, objstore.ErrNotExist) {
+		t.Errorf("Stat: %v", err)
+	}
+	if _, _, err := store.Get(t.Context(), key, 0, 1, objstore.GetOptions{}); !errors.Is(err, objstore.ErrNotExist) {
+		t.Errorf("Get: %v", err)
+	}
+	if err := store.Delete(t.Context(), key); err != nil {
+		t.Errorf("Delete: %v", err)
+	}
+}
