@@ -197,7 +197,7 @@ func TestSnapshotsThatCannotBe(t *testing.T) {
 // TestSnapshotIsGivenUp by Close and by its caller, in the middle.
 func TestSnapshotIsGivenUp(t *testing.T) {
 	stop, closed := make(chan struct{}), make(chan struct{})
-	w := &stoppable{io.Discard, stop, closed}
+	w := &stoppable{Writer: io.Discard, stop: stop, closed: closed}
 	if _, err := w.Write([]byte("x")); err != nil {
 		t.Error(err)
 	}
