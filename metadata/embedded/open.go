@@ -205,9 +205,7 @@ func (s *Store) openDB(o Options) error {
 			MaxSize:  o.maxSize,
 			OpenFile: func(name string, flag int, perm os.FileMode) (*os.File, error) {
 				f, err := os.OpenFile(name, flag&^os.O_CREATE, perm)
-				if s.file == nil { // else for a snapshot, which closes it
-					s.file = f
-				}
+				s.file = f
 				return f, err
 			},
 		})
