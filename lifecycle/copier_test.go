@@ -275,10 +275,13 @@ func TestCopyTwiceDoesNothing(t *testing.T) {
 func TestLyingStores(t *testing.T) {
 	log := testseg.Random(5, testseg.Options{Segments: 1, Batches: 40})
 	lies := []storetest.Fault{
-		{Kind: storetest.WrongSum, At: 0}, {Kind: storetest.WrongSum, At: 1},
-		{Kind: storetest.DropPart, At: 0}, {Kind: storetest.DropPart, At: 1},
+		{Kind: storetest.WrongSum, At: 0},
+		{Kind: storetest.WrongSum, At: 1},
+		{Kind: storetest.DropPart, At: 0},
+		{Kind: storetest.DropPart, At: 1},
 		{Kind: storetest.WrongSize},
-		{Kind: storetest.ShortObject, At: 100}, {Kind: storetest.ShortObject, At: 8192},
+		{Kind: storetest.ShortObject, At: 100},
+		{Kind: storetest.ShortObject, At: 8192},
 	}
 	for _, lie := range lies {
 		t.Run(fmt.Sprintf("%v at %d", lie.Kind, lie.At), func(t *testing.T) {
@@ -334,8 +337,10 @@ func TestOtherSourceTakesANewID(t *testing.T) {
 func TestForeignObjectUnderTheKey(t *testing.T) {
 	log := testseg.Random(7, testseg.Options{Segments: 1})
 	w := newWorld()
-	p := w.start(t, storetest.Rules(storetest.Rule{Op: "upload", Key: "*/*/*/*.seg",
-		Fault: storetest.Fault{Kind: storetest.FailBefore, Err: objstore.ErrConflict}}), nil, lifecycle.Events{})
+	p := w.start(t, storetest.Rules(storetest.Rule{
+		Op: "upload", Key: "*/*/*/*.seg",
+		Fault: storetest.Fault{Kind: storetest.FailBefore, Err: objstore.ErrConflict},
+	}), nil, lifecycle.Events{})
 	if err := p.copyAll(t.Context(), log); !errors.Is(err, objstore.ErrConflict) {
 		t.Fatal(err)
 	}
@@ -423,8 +428,10 @@ func TestFinishedInOffsetOrder(t *testing.T) {
 func TestFrontierStopsAtAFailure(t *testing.T) {
 	log := testseg.Random(10, testseg.Options{Segments: 3, Batches: 10})
 	w := newWorld()
-	p := w.start(t, storetest.Rules(storetest.Rule{Op: "upload", Key: "*/*/*/*.seg",
-		Fault: storetest.Fault{Kind: storetest.FailBefore}}), nil, lifecycle.Events{})
+	p := w.start(t, storetest.Rules(storetest.Rule{
+		Op: "upload", Key: "*/*/*/*.seg",
+		Fault: storetest.Fault{Kind: storetest.FailBefore},
+	}), nil, lifecycle.Events{})
 	if _, err := p.copier.Copy(t.Context(), log.Segments[0], writer); err == nil {
 		t.Fatal("the fault was not injected")
 	}
@@ -451,8 +458,10 @@ func TestFrontierStopsAtAFailure(t *testing.T) {
 func TestFrontierGoesOnWhenAnotherCopied(t *testing.T) {
 	log := testseg.Random(11, testseg.Options{Segments: 2, Batches: 10})
 	w := newWorld()
-	p := w.start(t, storetest.Rules(storetest.Rule{Op: "upload", Key: "*/*/*/*.seg",
-		Fault: storetest.Fault{Kind: storetest.FailBefore}}), nil, lifecycle.Events{})
+	p := w.start(t, storetest.Rules(storetest.Rule{
+		Op: "upload", Key: "*/*/*/*.seg",
+		Fault: storetest.Fault{Kind: storetest.FailBefore},
+	}), nil, lifecycle.Events{})
 	if _, err := p.copier.Copy(t.Context(), log.Segments[0], writer); err == nil {
 		t.Fatal("the fault was not injected")
 	}

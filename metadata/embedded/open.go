@@ -148,7 +148,7 @@ func create(path string) error {
 		return err
 	}
 	tmp := f.Name()
-	defer os.Remove(tmp)
+	defer func() { _ = os.Remove(tmp) }() // linked to its place, or of no use
 	if err := f.Close(); err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (s *Store) openDB(o Options) error {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("%w: stop that process, or use another file", metadata.ErrLocked)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
-		return fmt.Errorf("%w: not a metadata file, or its beginning is destroyed (%v)", metadata.ErrCorrupt, err)
+		return fmt.Errorf("%w: not a metadata file, or its beginning is destroyed (%w)", metadata.ErrCorrupt, err)
 	case errors.Is(err, metadata.ErrCorrupt):
 		_ = s.abandon()
 	}

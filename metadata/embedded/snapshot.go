@@ -111,7 +111,7 @@ func (s *Store) snapshot(stop <-chan struct{}) (path string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("metadata snapshot: %w", err)
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }() // renamed by then, or of no use
 	err = s.copyTo(&stoppable{Writer: f, stop: stop, closed: s.snapshots.stop})
 	if err == nil {
 		err = f.Sync()

@@ -24,8 +24,9 @@ func unknownPartition(f *fixture) {
 	if ps, err := f.store.Partitions(); err != nil || len(ps) != 0 {
 		f.Errorf("partitions that have events: %v, %v", ps, err)
 	}
-	if f.store.ID() == "" || f.store.ID() != f.store.ID() {
-		f.Errorf("ID is %q", f.store.ID())
+	id := f.store.ID()
+	if again := f.store.ID(); id == "" || again != id {
+		f.Errorf("ID is %q, and then %q", id, again)
 	}
 }
 
