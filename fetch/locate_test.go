@@ -109,6 +109,34 @@ func TestNowhere(t *testing.T) {
 	}
 }
 
+// Who is to leave out what was aborted must know all segments behind: one that
+// metadata does not understand may hold the marker.
+func TestAbortedTransactionsOfIncompleteMetadata(t *testing.T) {
+	x := newTier(t, testseg.Random(1, testseg.Options{Segments: 1, Plain: true}), tierOptions{})
+	defer x.close()
+	view, err := x.meta.View(x.log.Partition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range []error{nil, metadata.ErrIncomplete} {
+		r, err := fetch.New(&viewOnly{view: view.WithInfo(metadata.PartitionInfo{Incomplete: n})}, x.ep, x.cache, fetch.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := x.request(x.start(), 1)
+		var res fetch.Result
+		if err := r.Fetch(t.Context(), req, &res); err != nil {
+			t.Errorf("%d records unknown, uncommitted: %v", n, err)
+		}
+		req.Isolation = fetch.ReadCommitted
+		if err := r.Fetch(t.Context(), req, &res); !errors.Is(err, want) {
+			t.Errorf("%d records unknown, committed: %v", n, err)
+		}
+		res.Release()
+		_ = r.Close()
+	}
+}
+
 // Metadata that is not there yet is retriable and says so.
 func TestMetadataNotReady(t *testing.T) {
 	x := newTier(t, testseg.Random(1, testseg.Options{Segments: 1}), tierOptions{})

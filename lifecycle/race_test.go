@@ -340,13 +340,22 @@ func TestLeadersRace(t *testing.T) {
 		{"an older and a newer one", []metadata.Writer{{BrokerID: 1, LeaderEpoch: 5}, {BrokerID: 2, LeaderEpoch: 6}}, nil, 1, []error{metadata.ErrFenced, nil}},
 		{"the same leader epoch", []metadata.Writer{{BrokerID: 1, LeaderEpoch: 5}, {BrokerID: 2, LeaderEpoch: 5}}, nil, 1, []error{nil, nil}},
 		{"the same writer twice", []metadata.Writer{{BrokerID: 1, LeaderEpoch: 5}, {BrokerID: 1, LeaderEpoch: 5}}, nil, 1, []error{nil, nil}},
-		{"two histories", []metadata.Writer{{BrokerID: 1, LeaderEpoch: 5}, {BrokerID: 2, LeaderEpoch: 6}},
-			[]segment.Lineage{{{Epoch: 0, Start: 0}}, {{Epoch: 0, Start: 0}, {Epoch: 6, Start: 3}}}, -1, []error{metadata.ErrFenced, nil}},
+		{
+			"two histories",
+			[]metadata.Writer{{BrokerID: 1, LeaderEpoch: 5}, {BrokerID: 2, LeaderEpoch: 6}},
+			[]segment.Lineage{{{Epoch: 0, Start: 0}}, {{Epoch: 0, Start: 0}, {Epoch: 6, Start: 3}}},
+			-1,
+			[]error{metadata.ErrFenced, nil},
+		},
 	}
 	soak := os.Getenv("SEGTIER_SOAK") != "" // where it repeats all without merging states, and has a third leader
 	if soak {
-		scenarios = append(scenarios, scenario{"three", []metadata.Writer{{BrokerID: 1, LeaderEpoch: 5}, {BrokerID: 2, LeaderEpoch: 6}, {BrokerID: 3, LeaderEpoch: 6}},
-			nil, 1, []error{metadata.ErrFenced, nil, nil}})
+		scenarios = append(scenarios, scenario{
+			"three",
+			[]metadata.Writer{{BrokerID: 1, LeaderEpoch: 5}, {BrokerID: 2, LeaderEpoch: 6}, {BrokerID: 3, LeaderEpoch: 6}},
+			nil, 1,
+			[]error{metadata.ErrFenced, nil, nil},
+		})
 	}
 	path := filepath.Join(t.TempDir(), "m.db")
 	file, err := embedded.Open(path, embedded.Options{})

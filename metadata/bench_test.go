@@ -3,8 +3,10 @@ package metadata
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sort"
 	"testing"
+	"time"
 
 	"github.com/segtier/segtier/segment"
 )
@@ -47,33 +49,81 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// BenchmarkMapAndSearch is what a lookup is measured against: a partition's
-// segments found in a map, and one of them by binary search in their packed
-// start offsets.
-func BenchmarkMapAndSearch(b *testing.B) {
+// BenchmarkLookup measures a lookup against a map lookup plus sort.Search: a
+// partition's segments found in a map, and one of them by binary search in their
+// packed start offsets. The two take turns, A B B A, and the medians count: vs-map
+// is their ratio.
+func BenchmarkLookup(b *testing.B) {
 	for _, n := range []int{100, 10_000, 1_000_000} {
 		b.Run(fmt.Sprintf("segments=%d", n), func(b *testing.B) {
-			type sorted struct {
-				starts []int64
-				segs   []*Segment
-			}
-			p := &sorted{}
-			for i := range n {
-				s := bigSegment(i)
-				p.starts, p.segs = append(p.starts, s.StartOffset), append(p.segs, s)
-			}
-			partitions := map[segment.Partition]*sorted{testPartition: p}
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				offset := int64(i * 7919 % (10 * n))
-				p := partitions[testPartition]
-				at := sort.Search(len(p.starts), func(i int) bool { return p.starts[i] > offset }) - 1
-				if s := p.segs[at]; s.EndOffset < offset || s.State != CopySegmentFinished {
-					b.Fatal("not found")
+			v, l := bigView(n), lineageOf(0, 0)
+			reference := newMapAndSearch(n)
+			const calls = 20_000
+			i := 0
+			offset := func() int64 { i++; return int64(i * 7919 % (10 * n)) }
+			lookup := func() {
+				for range calls {
+					if s, ok := v.Lookup(l, offset()); !ok || s.State != CopySegmentFinished {
+						b.Fatal("not found")
+					}
 				}
 			}
+			search := func() {
+				for range calls {
+					if s := reference.find(offset()); s == nil || s.State != CopySegmentFinished {
+						b.Fatal("not found")
+					}
+				}
+			}
+			b.ReportAllocs()
+			var a, r []float64
+			for b.Loop() {
+				a = append(a, took(lookup))
+				r = append(r, took(search), took(search))
+				a = append(a, took(lookup))
+			}
+			b.ReportMetric(median(a)/calls, "lookup-ns")
+			b.ReportMetric(median(r)/calls, "map-ns")
+			b.ReportMetric(median(a)/median(r), "vs-map")
 		})
 	}
+}
+
+func took(f func()) float64 {
+	start := time.Now()
+	f()
+	return float64(time.Since(start).Nanoseconds())
+}
+
+func median(x []float64) float64 {
+	slices.Sort(x)
+	return x[len(x)/2]
+}
+
+// mapAndSearch finds segments as simply as it can be done.
+type mapAndSearch map[segment.Partition]*sortedSegments
+
+type sortedSegments struct {
+	starts []int64
+	segs   []*Segment
+}
+
+func newMapAndSearch(n int) mapAndSearch {
+	p := &sortedSegments{}
+	for i := range n {
+		s := bigSegment(i)
+		p.starts, p.segs = append(p.starts, s.StartOffset), append(p.segs, s)
+	}
+	return mapAndSearch{testPartition: p}
+}
+
+func (m mapAndSearch) find(offset int64) *Segment {
+	p := m[testPartition]
+	at := sort.Search(len(p.starts), func(i int) bool { return p.starts[i] > offset }) - 1
+	if s := p.segs[at]; s.EndOffset >= offset {
+		return s
+	}
+	return nil
 }
 
 // BenchmarkCopiedUpTo asks for the frontier of a million segments.
@@ -87,21 +137,7 @@ func BenchmarkCopiedUpTo(b *testing.B) {
 	}
 }
 
-func BenchmarkLookup(b *testing.B) {
-	for _, n := range []int{100, 10_000, 1_000_000} {
-		b.Run(fmt.Sprintf("segments=%d", n), func(b *testing.B) {
-			v := bigView(n)
-			l := lineageOf(0, 0)
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				if _, ok := v.Lookup(l, int64(i*7919%(10*n))); !ok {
-					b.Fatal("not found")
-				}
-			}
-		})
-	}
-}
-
+// BenchmarkWith adds a segment to a View.
 func BenchmarkWith(b *testing.B) {
 	for _, n := range []int{100, 10_000, 1_000_000} {
 		b.Run(fmt.Sprintf("segments=%d", n), func(b *testing.B) {

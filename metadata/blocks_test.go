@@ -108,7 +108,7 @@ func TestIDsWithOneHash(t *testing.T) {
 	for i := range same {
 		same[i] = idEntry{hashID(&ids[7]), int64(10_000 + i)}
 	}
-	x = newIDIndex(append(same, flatten(x)...))
+	x = newIDIndex(slices.Concat(same, flatten(x)))
 	find := func(want int64) bool {
 		found := false
 		x.starts(&ids[7], func(start int64) bool { found = start == want; return found })

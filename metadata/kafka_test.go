@@ -288,3 +288,17 @@ func TestListOffsets(t *testing.T) {
 		t.Errorf("an epoch of which nothing is in the tier ends at %d", end)
 	}
 }
+
+// TestForget: only what has ended is forgotten, and what it leaves stays.
+func TestForget(t *testing.T) {
+	v := finish(NewView(testPartition), fin(1, 0, 9), fin(2, 10, 19)).With(seg(3, CopySegmentStarted, 20, 29))
+	v = v.With(seg(2, DeleteSegmentStarted, 10, 19)).With(seg(2, DeleteSegmentFinished, 10, 19)).With(seg(4, CopySegmentStarted, 30, 39)).With(seg(4, DeleteSegmentStarted, 30, 39))
+	for id := range 6 {
+		n := v.Forget(testID(id))
+		_, known := v.Get(testID(id))
+		if _, still := n.Get(testID(id)); still != (known && id != 2) {
+			t.Errorf("segment %d is known: %v, before: %v", id, still, known)
+		}
+		highest(t, n, 0, 19)
+	}
+}

@@ -32,8 +32,21 @@ func (v *View) lookup(lineage segment.Lineage, offset int64) (best ref, found bo
 	if !ok {
 		return ref{}, false
 	}
+	// Mostly one segment covers an offset, and that is known without looking at
+	// others.
+	x := v.finished
+	at := above(x.firsts, offset) - 1
+	if at < 0 {
+		return ref{}, false
+	}
+	d := &x.dirs[at]
+	r := ref{d.block, d.block.above(offset) - 1}
+	if w := r.row(); w.reach < offset && d.before < offset {
+		have, ok := r.epochFor(offset)
+		return r, w.end >= offset && ok && have == epoch
+	}
 	var order uint64
-	c := v.finished.lookBack(offset, offset)
+	c := lookBack{x: x, block: at, i: r.i, reaching: offset}
 	for r, ok := c.next(); ok; r, ok = c.next() {
 		if o := r.row().order; o > order {
 			if have, ok := r.epochFor(offset); ok && have == epoch {

@@ -116,9 +116,9 @@ func (x offsetIndex) after(offset int64) cursor {
 	if lo == 0 {
 		return cursor{x: x}
 	}
-	starts := x.dirs[lo-1].block.starts
-	a := above(starts, offset)
-	if a == len(starts) {
+	b := x.dirs[lo-1].block
+	a := b.above(offset)
+	if a == len(b.starts) {
 		return cursor{x: x, block: lo}
 	}
 	return cursor{x: x, block: lo - 1, i: a}

@@ -18,7 +18,7 @@ import (
 // offsets of its epochs are not.
 func TestEndedIDsAreForgotten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.db")
-	now := time.UnixMilli(1_700_000_000_000)
+	now := time.UnixMilli(1_800_000_000_000) // years after the events say they were
 	o := Options{Now: func() time.Time { return now }}
 	s := mustOpen(t, path, o)
 	other := testPartition()

@@ -7,8 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/segment"
@@ -17,10 +19,11 @@ import (
 // childEnv tells a copy of the test program to be the child of TestKill9.
 const childEnv = "SEGTIER_EMBEDDED_CHILD"
 
-// child publishes events until it is killed, and prints each after it was
-// acknowledged: "ID STATE".
+// child publishes events and moves the log start until it is killed, writes
+// snapshots meanwhile, and prints each event after it was acknowledged: "ID
+// STATE", or "LOGSTART OFFSET".
 func child(path string) int {
-	s, err := Open(path, Options{})
+	s, err := Open(path, Options{SnapshotEvery: 3 * time.Millisecond})
 	if err != nil {
 		fmt.Println("open:", err)
 		return 1
@@ -51,21 +54,42 @@ func child(path string) int {
 			}
 			fmt.Println(seg.ID, ev.To())
 		}
+		if i%4 == 3 {
+			// In the next life of the child it goes on from there.
+			at := s.mustView().LogStart() + 1
+			if err := s.SetLogStart(ctx, testPartition(), at, testWriter()); err != nil {
+				fmt.Println("log start:", err)
+				return 1
+			}
+			fmt.Println(logStartLine, at)
+		}
 	}
+}
+
+// logStartLine begins the lines of a child that are of no segment.
+const logStartLine = "LOGSTART"
+
+func (s *Store) mustView() *metadata.View {
+	v, err := s.View(testPartition())
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 // TestKill9 kills a process that publishes, again and again on the same file.
 // All that it has acknowledged must be there afterwards, and at most the one
 // event that it had not acknowledged yet.
 func TestKill9(t *testing.T) {
-	rounds := 4
+	rounds := 20
 	if os.Getenv("SEGTIER_SOAK") != "" {
 		rounds = 1000
 	}
 	path := filepath.Join(t.TempDir(), "m.db")
 	acked := map[segment.UUID]metadata.State{}
+	snapshots := 0
 	for round := range rounds {
-		last := killed(t, path, 1+round*7%23, acked)
+		last, logStart := killed(t, path, 1+round*7%23, acked)
 		s, err := Open(path, Options{})
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
@@ -81,6 +105,10 @@ func TestKill9(t *testing.T) {
 			}
 			acked[id] = got.State
 		}
+		if got := view.LogStart(); got != logStart && got != logStart+1 {
+			t.Fatalf("round %d: the log start was acknowledged at %d, is %d", round, logStart, got)
+		}
+		snapshots += readSnapshots(t, path)
 		surplus := 0
 		for s := range view.All() {
 			if _, ok := acked[s.ID]; !ok {
@@ -95,15 +123,34 @@ func TestKill9(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(acked) < rounds {
-		t.Errorf("only %d segments in %d rounds", len(acked), rounds)
+	t.Logf("%d segments were acknowledged in %d rounds; %d snapshots were read", len(acked), rounds, snapshots)
+	if len(acked) < rounds || snapshots < rounds/4 {
+		t.Errorf("only %d segments and %d snapshots in %d rounds", len(acked), snapshots, rounds)
 	}
 }
 
-// killed runs a child and kills it after it has printed some lines. It adds what
-// was acknowledged, and returns the last segment.
-func killed(t *testing.T, path string, lines int, acked map[segment.UUID]metadata.State) (last segment.UUID) {
+// readSnapshots opens every snapshot that has its name: each is whole.
+func readSnapshots(t *testing.T, path string) (n int) {
 	t.Helper()
+	for _, name := range files(t, path) {
+		if strings.Contains(name, snapshotInfix) {
+			r := mustOpen(t, filepath.Join(filepath.Dir(path), name), Options{ReadOnly: true})
+			_ = r.Close()
+			n++
+		}
+	}
+	return n
+}
+
+// killed runs a child and kills it after it has printed some lines. It adds what
+// was acknowledged, and returns the last segment and log start.
+func killed(t *testing.T, path string, lines int, acked map[segment.UUID]metadata.State) (last segment.UUID, logStart int64) {
+	t.Helper()
+	if _, err := os.Stat(path); err == nil {
+		r := mustOpen(t, path, Options{ReadOnly: true})
+		logStart = r.mustView().LogStart()
+		_ = r.Close()
+	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+path)
 	out, err := cmd.StdoutPipe()
@@ -117,14 +164,18 @@ func killed(t *testing.T, path string, lines int, acked map[segment.UUID]metadat
 	scan := bufio.NewScanner(out)
 	for n := 0; scan.Scan(); n++ { // on to the end: what is in the pipe was acknowledged
 		id, state, _ := strings.Cut(scan.Text(), " ")
-		last, err = segment.ParseUUID(id)
-		if err != nil {
+		if id == logStartLine {
+			if logStart, err = strconv.ParseInt(state, 10, 64); err != nil {
+				t.Error(err)
+			}
+		} else if last, err = segment.ParseUUID(id); err != nil {
 			t.Errorf("child: %s", scan.Text())
 			break
-		}
-		acked[last] = metadata.CopySegmentStarted
-		if state == metadata.DeleteSegmentStarted.String() {
-			acked[last] = metadata.DeleteSegmentStarted
+		} else {
+			acked[last] = metadata.CopySegmentStarted
+			if state == metadata.DeleteSegmentStarted.String() {
+				acked[last] = metadata.DeleteSegmentStarted
+			}
 		}
 		if n == lines {
 			if err := cmd.Process.Kill(); err != nil {
@@ -133,5 +184,5 @@ func killed(t *testing.T, path string, lines int, acked map[segment.UUID]metadat
 		}
 	}
 	_ = cmd.Wait() // killed
-	return last
+	return last, logStart
 }

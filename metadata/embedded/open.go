@@ -148,7 +148,7 @@ func create(path string) error {
 		return err
 	}
 	tmp := f.Name()
-	defer func() { _ = os.Remove(tmp) }()
+	defer func() { _ = os.Remove(tmp) }() // linked to its place, or of no use
 	if err := f.Close(); err != nil {
 		return err
 	}
@@ -205,9 +205,7 @@ func (s *Store) openDB(o Options) error {
 			MaxSize:  o.maxSize,
 			OpenFile: func(name string, flag int, perm os.FileMode) (*os.File, error) {
 				f, err := os.OpenFile(name, flag&^os.O_CREATE, perm)
-				if s.file == nil { // else for a snapshot, which closes it
-					s.file = f
-				}
+				s.file = f
 				return f, err
 			},
 		})

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,8 +111,8 @@ func (s *Store) snapshot(stop <-chan struct{}) (path string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("metadata snapshot: %w", err)
 	}
-	defer os.Remove(f.Name())
-	err = s.copyTo(&stoppable{f, stop, s.snapshots.stop})
+	defer func() { _ = os.Remove(f.Name()) }() // renamed by then, or of no use
+	err = s.copyTo(&stoppable{Writer: f, stop: stop, closed: s.snapshots.stop})
 	if err == nil {
 		err = f.Sync()
 	}
@@ -154,7 +155,9 @@ func (s *Store) copyTo(w *stoppable) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	_, err = tx.WriteTo(w)
+	if _, err = tx.WriteTo(w); w.err != nil {
+		return w.err // bbolt tells only its text
+	}
 	return err
 }
 
@@ -203,15 +206,18 @@ func removeOld(dir, base string, keep int) error {
 type stoppable struct {
 	io.Writer
 	stop, closed <-chan struct{}
+	err          error // the first
 }
 
-func (w *stoppable) Write(p []byte) (int, error) {
+func (w *stoppable) Write(p []byte) (n int, err error) {
 	select {
 	case <-w.stop:
-		return 0, errStopped
+		err = errStopped
 	case <-w.closed:
-		return 0, errStopped
+		err = errStopped
 	default:
-		return w.Writer.Write(p)
+		n, err = w.Writer.Write(p)
 	}
+	w.err = cmp.Or(w.err, err)
+	return n, err
 }

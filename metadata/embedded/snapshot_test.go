@@ -99,26 +99,31 @@ func TestScheduledSnapshots(t *testing.T) {
 				t.Errorf("%d snapshots, want %d", n, want)
 			}
 		}
-		time.Sleep(2*time.Hour + time.Minute)
+		<-time.After(2*time.Hour + time.Minute)
 		count(0) // nothing has changed
 		if err := s.Publish(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(58 * time.Minute)
+		<-time.After(58 * time.Minute)
 		count(0)
-		time.Sleep(3 * time.Hour)
+		<-time.After(3 * time.Hour)
 		count(1)
 		if err := s.Publish(t.Context(), second); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		count(2)
 		for range 2 {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
+			select {
+			case <-s.snapshots.done:
+			default:
+				t.Error("Close did not wait for the task that writes snapshots")
+			}
 		}
-		time.Sleep(5 * time.Hour)
+		<-time.After(5 * time.Hour)
 		count(2)
 	})
 }
@@ -197,7 +202,7 @@ func TestSnapshotsThatCannotBe(t *testing.T) {
 // TestSnapshotIsGivenUp by Close and by its caller, in the middle.
 func TestSnapshotIsGivenUp(t *testing.T) {
 	stop, closed := make(chan struct{}), make(chan struct{})
-	w := &stoppable{io.Discard, stop, closed}
+	w := &stoppable{Writer: io.Discard, stop: stop, closed: closed}
 	if _, err := w.Write([]byte("x")); err != nil {
 		t.Error(err)
 	}

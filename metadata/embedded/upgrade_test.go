@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -125,6 +126,33 @@ func TestUpgrade(t *testing.T) {
 	}
 	if got, ok := v.Lookup(segment.Lineage{{Epoch: 0, Start: 0}}, 6); !ok || got.EndOffset != 20 {
 		t.Errorf("the last one that was FINISHED is %d-%d", got.StartOffset, got.EndOffset)
+	}
+}
+
+// TestUpgradeKeepsHighestOffsets: version 1 kept them with the records of segments
+// that have ended, which are forgotten now.
+func TestUpgradeKeepsHighestOffsets(t *testing.T) {
+	path, _ := old(t)
+	now := time.UnixMilli(1_800_000_000_000)
+	s := mustOpen(t, path, Options{Now: func() time.Time { return now }})
+	now = now.Add(keepEnded)
+	ev := metadatatest.NewSample(t, payments(), 20, 29, nil).Event(t, metadata.CopySegmentStarted, testWriter())
+	if err := s.Publish(t.Context(), ev); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		v, err := s.View(testPartition())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range v.Ended() {
+			t.Error("a segment that has ended is still known")
+		}
+		if got, ok := v.HighestOffset(3); !ok || got != 39 {
+			t.Errorf("highest offset of epoch 3: %d, %v", got, ok)
+		}
+		_ = s.Close()
+		s = mustOpen(t, path, Options{})
 	}
 }
 

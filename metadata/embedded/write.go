@@ -213,6 +213,7 @@ func (t *transaction) apply(ev metadata.Event) error {
 		if err := t.tx.Bucket([]byte(endedBucket)).Put(endedKey(t.now, key), nil); err != nil {
 			return err
 		}
+	default:
 	}
 	t.view, t.dirty = t.view.With(next), true
 	return segments.Put(key, rec.encode(key))

@@ -3,7 +3,8 @@
 //
 //	Suite, Contract   the law of metadata.Store as tests; every store passes it
 //	NewMem            a store in memory that keeps the law
-//	Inject            a store that fails, loses answers, hangs, or is still loading, as a Plan says
+//	Inject            a store that fails, loses answers, hangs, is still loading, stale or
+//	                  incomplete, as a Plan or a Script says
 //	Effects           a crash after any single event, to be enumerated (storetest.Effects)
 //
 // A store of your own is held to the law by one line:

@@ -2,6 +2,7 @@ package metadatatest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -31,7 +32,7 @@ type Fault struct {
 
 // Call is one call that a Plan decides on.
 type Call struct {
-	Op        string // "publish", "view", "partitions", "assign"
+	Op        string // "publish", "view", "partitions", "assign", "logStart"
 	Partition segment.Partition
 	Event     metadata.Event // of a publish
 	Nth, Seq  int            // count the calls with this Op, and all calls, from 1
@@ -40,6 +41,31 @@ type Call struct {
 // Plan decides what goes wrong. It is called once for each call, from several
 // goroutines, and must not call the store.
 type Plan func(Call) Fault
+
+// Rule is one line of a [Script]: what goes wrong in which calls.
+type Rule struct {
+	Op          string          // "" is any
+	First, Last int             // of the calls with this Op, from 1; 0 is no bound
+	Match       func(Call) bool // which of those; nil is all
+	Fault       Fault
+}
+
+// Script is the plan in which the first rule that fits a call decides on it. An
+// outage is a rule with a First and a Last.
+func Script(rules ...Rule) Plan {
+	return func(c Call) Fault {
+		for _, r := range rules {
+			n := c.Nth
+			if r.Op == "" {
+				n = c.Seq
+			}
+			if (r.Op == "" || r.Op == c.Op) && n >= r.First && (r.Last == 0 || n <= r.Last) && (r.Match == nil || r.Match(c)) {
+				return r.Fault
+			}
+		}
+		return Fault{}
+	}
+}
 
 // Faulty is a metadata store on which things go wrong. It is safe for concurrent
 // use.
@@ -52,11 +78,16 @@ type Faulty struct {
 		plan    Plan
 		nth     map[string]int
 		seq     int
-		loading map[segment.Partition]chan struct{} // closed when loaded
+		loading map[segment.Partition]chan struct{}  // closed when loaded
+		stale   map[segment.Partition]*metadata.View // what View returns instead
+		unknown map[segment.Partition]int            // records that are not understood
 	}
 }
 
-var _ metadata.Store = (*Faulty)(nil)
+var (
+	_ metadata.Store     = (*Faulty)(nil)
+	_ metadata.LogStarts = (*Faulty)(nil)
+)
 
 // Inject wraps store. Each event that is published is an effect; give effects
 // that are shared with a storetest.Faulty to number the effects on both in one
@@ -69,6 +100,8 @@ func Inject(store metadata.Store, effects *storetest.Effects, plan Plan) *Faulty
 	f := &Faulty{store: store, effects: effects}
 	f.mu.nth = make(map[string]int)
 	f.mu.loading = make(map[segment.Partition]chan struct{})
+	f.mu.stale = make(map[segment.Partition]*metadata.View)
+	f.mu.unknown = make(map[segment.Partition]int)
 	f.SetPlan(plan)
 	return f
 }
@@ -101,6 +134,34 @@ func (f *Faulty) SetLoading(p segment.Partition, loading bool) {
 	}
 }
 
+// SetStale makes View return the partition as it is now, whatever is published
+// from now on, as a process does that has not read on; or lets it catch up. No
+// store may do so to its own publisher: it is for those that read what others
+// write.
+func (f *Faulty) SetStale(p segment.Partition, stale bool) error {
+	var v *metadata.View
+	if stale {
+		var err error
+		if v, err = f.store.View(p); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if delete(f.mu.stale, p); stale {
+		f.mu.stale[p] = v
+	}
+	return nil
+}
+
+// SetIncomplete makes a partition one of which so many records could not be
+// understood; 0 is a whole one.
+func (f *Faulty) SetIncomplete(p segment.Partition, records int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.unknown[p] = records
+}
+
 // ID implements metadata.Store.
 func (f *Faulty) ID() string { return f.store.ID() }
 
@@ -110,6 +171,8 @@ func (f *Faulty) Publish(ctx context.Context, ev metadata.Event) error {
 		name := "publish nothing"
 		if s := ev.Segment(); s != nil {
 			name = fmt.Sprintf("%s %d", s.State, s.StartOffset)
+		} else if _, to, ok := ev.Deletion(); ok {
+			name = to.String()
 		}
 		return f.effects.Do(name, func() error { return f.store.Publish(ctx, ev) })
 	})
@@ -118,7 +181,7 @@ func (f *Faulty) Publish(ctx context.Context, ev metadata.Event) error {
 // View implements metadata.Store.
 func (f *Faulty) View(p segment.Partition) (v *metadata.View, err error) {
 	f.mu.Lock()
-	loading := f.mu.loading[p] != nil
+	loading, stale, unknown := f.mu.loading[p] != nil, f.mu.stale[p], f.mu.unknown[p]
 	f.mu.Unlock()
 	if loading {
 		return nil, fmt.Errorf("view of %s: %w", p, metadata.ErrNotReady)
@@ -130,7 +193,35 @@ func (f *Faulty) View(p segment.Partition) (v *metadata.View, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if stale != nil {
+		v = stale
+	}
+	if unknown > 0 {
+		info := v.Info()
+		info.Incomplete = unknown
+		v = v.WithInfo(info)
+	}
 	return v, nil
+}
+
+// LogStart implements metadata.LogStarts, if the store does.
+func (f *Faulty) LogStart(p segment.Partition) (int64, bool) {
+	if s, ok := f.store.(metadata.LogStarts); ok {
+		return s.LogStart(p)
+	}
+	return 0, false
+}
+
+// SetLogStart implements metadata.LogStarts: a call "logStart", and an effect. It
+// is an error if the store does not implement it.
+func (f *Faulty) SetLogStart(ctx context.Context, p segment.Partition, offset int64, w metadata.Writer) error {
+	s, ok := f.store.(metadata.LogStarts)
+	if !ok {
+		return fmt.Errorf("log start of %s: %w", p, errors.ErrUnsupported)
+	}
+	return f.do(ctx, Call{Op: "logStart", Partition: p}, func() error {
+		return f.effects.Do(fmt.Sprintf("log start %d", offset), func() error { return s.SetLogStart(ctx, p, offset, w) })
+	})
 }
 
 // Partitions implements metadata.Store.

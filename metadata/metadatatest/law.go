@@ -24,8 +24,9 @@ func unknownPartition(f *fixture) {
 	if ps, err := f.store.Partitions(); err != nil || len(ps) != 0 {
 		f.Errorf("partitions that have events: %v, %v", ps, err)
 	}
-	if first, again := f.store.ID(), f.store.ID(); first == "" || first != again {
-		f.Errorf("ID is %q, then %q", first, again)
+	id := f.store.ID()
+	if again := f.store.ID(); id == "" || again != id {
+		f.Errorf("ID is %q, and then %q", id, again)
 	}
 }
 
@@ -438,4 +439,146 @@ func reopened(f *fixture) {
 	}
 	f.publish(f.event(s, metadata.CopySegmentFinished)) // and it goes on
 	f.state(s, metadata.CopySegmentFinished)
+}
+
+// duplicate: of two copies of one range in one history one becomes readable.
+func duplicate(f *fixture) {
+	p := f.partition()
+	lineage := segment.Lineage{{Epoch: 0, Start: 0}, {Epoch: 3, Start: 15}}
+	a, b := NewSample(f, p, 10, 19, lineage), NewSample(f, p, 10, 19, lineage)
+	f.publish(f.event(a, metadata.CopySegmentStarted), f.event(b, metadata.CopySegmentStarted), f.event(a, metadata.CopySegmentFinished))
+	f.refused(f.event(b, metadata.CopySegmentFinished), metadata.ErrDuplicate)
+	f.refused(f.event(NewSample(f, p, 10, 19, lineage), metadata.CopySegmentStarted), metadata.ErrDuplicate)
+	f.publish(f.event(a, metadata.CopySegmentFinished), f.event(b, metadata.CopySegmentStarted)) // repetitions
+	f.state(a, metadata.CopySegmentFinished)
+	other := NewSample(f, p, 10, 19, nil) // another history
+	f.publish(f.event(other, metadata.CopySegmentStarted), f.event(other, metadata.CopySegmentFinished))
+	// When the first one goes, the second may take its place.
+	f.publish(f.event(a, metadata.DeleteSegmentStarted), f.event(b, metadata.CopySegmentFinished))
+	if got, ok := f.view(p).Lookup(lineage, 18); !ok || got.ID != b.Segment.ID {
+		f.Errorf("offset 18 is found in %v", got.ID)
+	}
+}
+
+// deletion takes a partition through the states of its deletion.
+func deletion(f *fixture) {
+	p, q := f.partition(), f.partition()
+	s, started := NewSample(f, p, 10, 19, nil), NewSample(f, p, 20, 29, nil)
+	f.publish(f.life(s)[:2]...)
+	f.publish(f.event(started, metadata.CopySegmentStarted))
+	step := func(from, to metadata.PartitionState) metadata.Event {
+		ev, err := metadata.DeletePartition(p, from, to, writer(), 1)
+		if err != nil {
+			f.Fatal(err)
+		}
+		return ev
+	}
+	refused := func(ev metadata.Event) {
+		f.Helper()
+		if err := f.store.Publish(f.Context(), ev); !errors.Is(err, metadata.ErrTransition) {
+			f.Errorf("got %v", err)
+		}
+	}
+	check := func(want metadata.PartitionState) {
+		f.Helper()
+		if got := f.view(p).Info().Deletion; got != want {
+			f.Errorf("the partition is in %s, want %s", got, want)
+		}
+	}
+	replay, err := metadata.RecordedDeletion(p, metadata.DeletePartitionMarked, writer(), 1)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.refused(replay, metadata.ErrUnproven)
+	refused(step(metadata.DeletePartitionMarked, metadata.DeletePartitionStarted))
+	check(metadata.PartitionKept)
+	watched := f.store.Watch(p)
+	marked := step(metadata.PartitionKept, metadata.DeletePartitionMarked)
+	f.publish(marked, marked)
+	f.await(f.Context(), watched, "the deletion of the partition")
+	check(metadata.DeletePartitionMarked)
+	f.state(s, metadata.CopySegmentFinished) // readable until it is deleted itself
+	f.refused(f.event(NewSample(f, p, 30, 39, nil), metadata.CopySegmentStarted), metadata.ErrTransition)
+	f.refused(f.event(started, metadata.CopySegmentFinished), metadata.ErrTransition)
+
+	f.publish(step(metadata.DeletePartitionMarked, metadata.DeletePartitionStarted))
+	last := step(metadata.DeletePartitionStarted, metadata.DeletePartitionFinished)
+	refused(last)
+	giveUp, err := metadata.DeleteStarted(f.event(started, metadata.CopySegmentStarted).Segment(), writer(), 1)
+	if err != nil {
+		f.Fatal(err)
+	}
+	ended, err := metadata.DeleteFinished(giveUp.Segment(), writer(), 1)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.publish(giveUp, ended)
+	refused(last)
+	f.publish(f.life(s)[2:]...)
+	f.publish(last)
+	check(metadata.DeletePartitionFinished)
+	if got := f.view(q).Info().Deletion; got != metadata.PartitionKept {
+		f.Errorf("another partition is in %s", got)
+	}
+}
+
+// logStart is the law of metadata.LogStarts.
+func logStart(f *fixture) {
+	store := f.store.(metadata.LogStarts)
+	p, q := f.partition(), f.partition()
+	f.publish(f.life(NewSample(f, p, 10, 19, nil))[:2]...)
+	check := func(want int64) {
+		f.Helper()
+		at, ok := f.store.(metadata.LogStarts).LogStart(p)
+		if ok != (want > 0) || ok && at != want || f.view(p).LogStart() != want {
+			f.Errorf("log start %d, %v, the view says %d, want %d", at, ok, f.view(p).LogStart(), want)
+		}
+	}
+	set := func(at int64) {
+		f.Helper()
+		if err := store.SetLogStart(f.Context(), p, at, writer()); err != nil {
+			f.Errorf("log start %d: %v", at, err)
+		}
+	}
+	check(0)
+	watched := f.store.Watch(p)
+	set(15)
+	f.await(f.Context(), watched, "the log start moved")
+	check(15)
+	for _, at := range []int64{12, 15, -1} {
+		set(at)
+		check(15)
+	}
+	set(16)
+	check(16)
+	if at, ok := store.LogStart(q); ok || f.view(q).LogStart() != 0 {
+		f.Errorf("another partition begins at %d", at)
+	}
+	if f.suite.Fences {
+		older := metadata.Writer{BrokerID: 1, LeaderEpoch: writer().LeaderEpoch - 1}
+		if err := store.SetLogStart(f.Context(), p, 17, older); !errors.Is(err, metadata.ErrFenced) {
+			f.Errorf("an older writer: %v", err)
+		}
+		newer := metadata.Writer{BrokerID: 1, LeaderEpoch: writer().LeaderEpoch + 1}
+		if err := store.SetLogStart(f.Context(), p, 16, newer); err != nil {
+			f.Error(err)
+		}
+		f.refused(f.event(NewSample(f, p, 20, 29, nil), metadata.CopySegmentStarted), metadata.ErrFenced)
+		check(16)
+	}
+	ctx, cancel := context.WithCancel(f.Context())
+	cancel()
+	if err := store.SetLogStart(ctx, p, 18, metadata.Writer{LeaderEpoch: 99}); !errors.Is(err, context.Canceled) {
+		f.Errorf("with a cancelled context: %v", err)
+	}
+	if f.suite.Reopen != nil {
+		f.store = f.suite.Reopen(f.T, f.store)
+		f.assign(p)
+		check(16)
+		store = f.store.(metadata.LogStarts)
+	}
+	if err := f.store.Close(); err != nil {
+		f.Fatal(err)
+	}
+	f.closedErr("SetLogStart", store.SetLogStart(f.Context(), p, 20, metadata.Writer{LeaderEpoch: 99}))
 }

@@ -22,8 +22,8 @@ type Suite struct {
 	// metadata again.
 	Reopen func(t *testing.T, s metadata.Store) metadata.Store
 
-	// Fences says that the store refuses writers that are older than one it has
-	// seen.
+	// Fences says that the store compares before it writes: it refuses writers that
+	// are older than one it has seen, and a second copy of what is readable.
 	Fences bool
 }
 
@@ -51,6 +51,12 @@ func (s Suite) Run(t *testing.T) {
 		{"a view does not change", immutable},
 		{"partitions are apart", apart},
 		{"watching", watch},
+		{"the deletion of a partition", deletion},
+		{"a writer that tries again gets through an outage", outage},
+		{"a lost acknowledgement is found by reading back", lostAnswer},
+		{"a partition that is still being loaded", slowLoading},
+		{"what was decided on a stale view is refused", staleView},
+		{"a partition with records that are not understood", incomplete},
 		{"a cancelled context", cancelled},
 		{"closing", closing},
 	}
@@ -59,7 +65,15 @@ func (s Suite) Run(t *testing.T) {
 	}
 	if s.Fences {
 		t.Run("older writers are fenced", func(t *testing.T) { fencing(newFixture(t, s)) })
+		t.Run("a range is readable once in a history", func(t *testing.T) { duplicate(newFixture(t, s)) })
 	}
+	t.Run("the log start only moves forward", func(t *testing.T) {
+		f := newFixture(t, s)
+		if _, ok := f.store.(metadata.LogStarts); !ok {
+			return // the host tells it with each read
+		}
+		logStart(f)
+	})
 	if s.Reopen != nil {
 		t.Run("everything is there after opening again", func(t *testing.T) { reopened(newFixture(t, s)) })
 	}
