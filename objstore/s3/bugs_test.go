@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/segtier/segtier/checksum"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/objstore/s3"
@@ -124,98 +123,6 @@ func TestPassingFaultLetsSiblingsFinish(t *testing.T) {
 	})
 }
 
-func TestLyingEchoIsCorrupt(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
-		f.set(func(r request) fault {
-			if r.op == "UploadPart" && r.part == 2 && !isProbe(r) {
-				return fault{kind: wrongEcho}
-			}
-			return fault{}
-		})
-		_, err := s.Upload(t.Context(), upload("a", content(1, threeParts), 5*mib))
-		wantError(t, err, "upload", objstore.ErrCorrupt)
-		var m *checksum.MismatchError
-		if !errors.As(err, &m) || m.Off != 5*mib || m.What != "part 1" {
-			t.Errorf("the part is not named: %v", err)
-		}
-		if _, uploads := f.names(); f.object("a") != nil || uploads != 0 {
-			t.Errorf("an object of %d bytes and %d uploads are left", len(f.object("a")), uploads)
-		}
-	})
-}
-
-// Of one request the object is there before the echo is seen: it is read, and
-// what it holds decides.
-func TestLyingEchoOfPutIsSettledByReading(t *testing.T) {
-	bubble(t, dialect{noHeadCRC: true}, nil, func(t *testing.T, f *fake, s *s3.Store) {
-		f.set(func(r request) fault {
-			if r.op == "PutObject" && !isProbe(r) {
-				return fault{kind: wrongEcho}
-			}
-			return fault{}
-		})
-		data := content(1, 1000)
-		if ev := mustUpload(t, f, s, upload("a", data, mib), data); ev.Parts[0].Level != objstore.ReadBack {
-			t.Errorf("level %v, want %v", ev.Parts[0].Level, objstore.ReadBack)
-		}
-	})
-}
-
-func TestMissingEchoIsConfirmedByListing(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
-		f.set(func(r request) fault {
-			if r.op == "UploadPart" && !isProbe(r) {
-				return fault{kind: noAnswerSum}
-			}
-			return fault{}
-		})
-		data, told := content(1, threeParts), 0
-		req := upload("a", data, 5*mib)
-		req.Confirmed = func(objstore.PartEvidence) { told++ } // in one goroutine: after the parts
-		ev := mustUpload(t, f, s, req, data)
-		for _, p := range ev.Parts {
-			if p.Level != objstore.Listed {
-				t.Errorf("part %d: %v, want %v", p.Part, p.Level, objstore.Listed)
-			}
-		}
-		if told != 3 {
-			t.Errorf("%d parts confirmed of 3", told)
-		}
-	})
-}
-
-func TestEvidenceLevels(t *testing.T) {
-	data := content(1, threeParts)
-	for _, c := range []struct {
-		asked   objstore.Level
-		d       dialect
-		want    objstore.Level
-		reading bool
-	}{
-		{objstore.Unconfirmed, dialect{name: "aws"}, objstore.Echoed, false},
-		{objstore.Echoed, dialect{name: "aws"}, objstore.Echoed, false},
-		{objstore.Listed, dialect{name: "aws"}, objstore.Listed, false},
-		{objstore.Attributed, dialect{name: "aws"}, objstore.Attributed, false},
-		{objstore.Attributed, dialect{name: "aws, small pages", pageSize: 1}, objstore.Attributed, false},
-		{objstore.Attributed, dialect{name: "suffix", suffix: true}, objstore.Attributed, false},
-		{objstore.Attributed, dialect{name: "none", noAttributes: true}, objstore.ReadBack, true},
-		{objstore.ReadBack, dialect{name: "aws"}, objstore.ReadBack, true},
-		{objstore.Echoed, dialect{name: "blind", blind: true}, objstore.ReadBack, true},
-		{objstore.Echoed, dialect{name: "silent", noEcho: true, noListCRC: true, noHeadCRC: true}, objstore.ReadBack, true},
-	} {
-		t.Run(c.asked.String()+"/"+c.d.name, func(t *testing.T) {
-			bubble(t, c.d, func(o *s3.Options) { o.Evidence = c.asked }, func(t *testing.T, f *fake, s *s3.Store) {
-				req := upload("a", data, 5*mib)
-				ev := mustUpload(t, f, s, req, data)
-				checkEvidence(t, req, ev, c.want)
-				if read := s.Stats().BytesRead; (read > 0) != c.reading {
-					t.Errorf("%d bytes were read back", read)
-				}
-			})
-		})
-	}
-}
-
 // ClickHouse, SeaweedFS, MinIO: that something lies under the key is no proof.
 func TestAmbiguousOutcomes(t *testing.T) {
 	data, foreign := content(1, threeParts), content(2, threeParts)
@@ -275,48 +182,6 @@ func TestAmbiguousOutcomes(t *testing.T) {
 	}
 }
 
-// The same bytes from somebody else are success, whatever they are recognised by:
-// the sum of the same parts, or, where it says nothing, what is read.
-func TestSameBytesOfSomebodyElse(t *testing.T) {
-	data := content(1, threeParts)
-	for name, c := range map[string]struct {
-		d       dialect
-		layout  int64
-		reading bool
-	}{
-		"same parts":        {dialect{}, 5 * mib, false},
-		"other parts":       {dialect{}, 6 * mib, true},
-		"no sum":            {dialect{noHeadCRC: true}, 5 * mib, true},
-		"unverified":        {dialect{blind: true}, 5 * mib, true},
-		"sum with a suffix": {dialect{suffix: true}, 5 * mib, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, c.d, nil, func(t *testing.T, f *fake, s *s3.Store) {
-				f.gate = func(r request) { // just before our Complete
-					f.mu.Lock()
-					taken := f.objects["logs/a"] != nil
-					f.mu.Unlock()
-					if r.op != "CompleteMultipartUpload" || isProbe(r) || taken {
-						return
-					}
-					other := &fakeObject{data: data, etag: `"other"`, kind: "COMPOSITE", meta: map[string]string{"segtier-token": "another"}}
-					other.crc = compositeText(data, c.layout)
-					f.mu.Lock()
-					f.objects["logs/a"] = other
-					f.mu.Unlock()
-				}
-				ev := mustUpload(t, f, s, upload("a", data, 5*mib), data)
-				if read := s.Stats().BytesRead; !ev.Existed || ev.Identity != `"other"` || (read > 0) != c.reading {
-					t.Errorf("existed %v, identity %s, %d bytes read", ev.Existed, ev.Identity, read)
-				}
-				if _, uploads := f.names(); uploads != 0 {
-					t.Errorf("%d uploads are left", uploads)
-				}
-			})
-		})
-	}
-}
-
 // A write that did not take effect is an error, and what was sent stays for the
 // next try.
 func TestFailedCompleteKeepsTheParts(t *testing.T) {
@@ -341,6 +206,74 @@ func TestFailedCompleteKeepsTheParts(t *testing.T) {
 			if got := f.partNumbers(); !slices.Equal(got, []int{1, 2, 3}) {
 				t.Errorf("parts %v were sent, each once is enough", got)
 			}
+		})
+	}
+}
+
+// A caller that leaves while Complete is under way: what is done is found out, and
+// what is not is aborted.
+func TestLeavingDuringComplete(t *testing.T) {
+	for _, kind := range []faultKind{stallAfter, stallAsked} {
+		bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+			ctx, cancel := context.WithCancel(t.Context())
+			f.set(func(r request) fault {
+				if r.op == "CompleteMultipartUpload" && !isProbe(r) {
+					time.AfterFunc(time.Second, cancel)
+					return fault{kind: kind}
+				}
+				return fault{}
+			})
+			data := content(1, threeParts)
+			ev, err := s.Upload(ctx, upload("a", data, 5*mib))
+			_, uploads := f.names()
+			switch {
+			case uploads != 0:
+				t.Errorf("%d uploads are left", uploads)
+			case kind == stallAfter && (err != nil || ev.Size != threeParts || !bytes.Equal(f.object("a"), data)):
+				t.Errorf("it is done, but %v", err)
+			case kind == stallAsked:
+				wantError(t, err, "upload", context.Canceled)
+			}
+		})
+	}
+}
+
+// Parts that wait for a slot give up when another part has failed, however long
+// the slots are taken.
+func TestFailedPartWakesThoseThatWaitForSlots(t *testing.T) {
+	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+		f.set(only("UploadPart", 1, fault{kind: failBefore, status: 500, code: "InternalError"}))
+		req := upload("a", content(1, threeParts), 5*mib)
+		free := make(chan struct{}, 1)
+		free <- struct{}{}
+		req.Slots = func(ctx context.Context, _ int64) (func(), error) {
+			select {
+			case <-free:
+				return func() {}, nil // others have taken it since
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		_, err := s.Upload(t.Context(), req)
+		wantError(t, err, "upload", nil)
+		if errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "InternalError") {
+			t.Errorf("the first error is not the one reported: %v", err)
+		}
+	})
+}
+
+// That an object just written is not there is no answer to "does it exist": the
+// write may be repeated.
+func TestWrittenObjectThatIsNotThere(t *testing.T) {
+	for size, nth := range map[int]int{mib: 2, threeParts: 2} {
+		bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+			f.set(only("HeadObject", nth, fault{kind: failBefore, status: 404}))
+			_, err := s.Upload(t.Context(), upload("a", content(1, size), 5*mib))
+			wantError(t, err, "upload", nil)
+			if errors.Is(err, objstore.ErrNotExist) {
+				t.Errorf("nobody would try again: %v", err)
+			}
+			mustUpload(t, f, s, upload("a", content(1, size), 5*mib), content(1, size))
 		})
 	}
 }

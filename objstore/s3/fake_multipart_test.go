@@ -121,6 +121,15 @@ func (f *fake) complete(w http.ResponseWriter, req request, body []byte) error {
 	if err := f.condition(req.header, req.key); err != nil {
 		return err
 	}
+	if f.misassembles && len(o.parts) > 1 {
+		slices.Reverse(o.parts)
+		o.data, sums = nil, nil
+		for _, p := range o.parts {
+			o.data = append(o.data, p.data...)
+			sum, _ := base64.StdEncoding.DecodeString(p.crc)
+			sums = append(sums, sum...)
+		}
+	}
 	o.kind, o.crc = "COMPOSITE", checksum.Base64(checksum.CRC32C(sums))+"-"+strconv.Itoa(len(o.parts))
 	etag := md5.Sum(digests)
 	o.etag = `"` + hex.EncodeToString(etag[:]) + "-" + strconv.Itoa(len(o.parts)) + `"`
@@ -177,6 +186,9 @@ func (f *fake) listParts(w http.ResponseWriter, req request, _ []byte) error {
 		n++
 		last = p.number
 		crc := ""
+		if f.listsOther && p.number == 2 {
+			p.crc = "AAAAAA=="
+		}
 		if !f.noListCRC {
 			crc = "<ChecksumCRC32C>" + p.crc + "</ChecksumCRC32C>"
 		}
