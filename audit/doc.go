@@ -12,8 +12,9 @@
 //	RECORD_MISMATCH    the object's header is not the metadata record
 //	LOCATION_INVALID   the record's custom metadata does not locate an object
 //
-// A prefix that belongs to another metadata store is no finding but an error
-// (*transfer.OwnerError): it is the wrong store.
+// A prefix that belongs to another metadata store and has nothing of what is
+// looked for is no finding but an error (*transfer.OwnerError): it is the wrong
+// store.
 //
 // A segment that stops being FINISHED while it is verified is no finding: it
 // was deleted, and metadata is read again before anything is called damage. A

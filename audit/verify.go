@@ -64,12 +64,9 @@ type Report struct {
 // report then says how far it came.
 func Verify(ctx context.Context, meta metadata.Store, ep *endpoint.Endpoint, o Options) (Report, error) {
 	v := verifier{meta: meta, ep: ep, o: o}
-	ownerless, err := v.owner(ctx)
-	if err != nil {
-		return v.report, fmt.Errorf("verify: %w", err)
-	}
 	partitions := o.Partitions
 	if partitions == nil {
+		var err error
 		if partitions, err = meta.Partitions(); err != nil {
 			return v.report, err
 		}
@@ -91,13 +88,17 @@ func Verify(ctx context.Context, meta metadata.Store, ep *endpoint.Endpoint, o O
 	if v.unread != nil {
 		return v.report, fmt.Errorf("verify: %d segments could not be read, the first: %w", v.report.Unread, v.unread)
 	}
-	if ownerless != nil && v.report.Segments > 0 {
+	if v.report.Segments == 0 {
+		return v.report, nil
+	}
+	owner, err := v.owner(ctx)
+	if err == nil && owner != nil && owner.Owner == "" {
 		v.report.Findings++
 		if o.Found != nil {
-			o.Found(Finding{Reason: OwnerMissing, Key: object.OwnerKey, Err: ownerless})
+			o.Found(Finding{Reason: OwnerMissing, Key: object.OwnerKey, Err: owner})
 		}
 	}
-	return v.report, nil
+	return v.report, err
 }
 
 type verifier struct {
@@ -113,13 +114,11 @@ type verifier struct {
 // is taken to be out of reach.
 const maxFailing = 8
 
-// owner makes sure that this is not another's prefix. One without a marker is
-// told apart: it is damage if there is anything in it.
-func (v *verifier) owner(ctx context.Context) (ownerless, err error) {
-	err = transfer.CheckOwner(ctx, v.ep, v.meta.ID())
-	var owner *transfer.OwnerError
-	if errors.As(err, &owner) && owner.Owner == "" {
-		return err, nil
+// owner asks whose prefix it is; nil is ours.
+func (v *verifier) owner(ctx context.Context) (*transfer.OwnerError, error) {
+	err := transfer.CheckOwner(ctx, v.ep, v.meta.ID())
+	if owner, ok := errors.AsType[*transfer.OwnerError](err); ok {
+		return owner, nil
 	}
 	return nil, err
 }
@@ -156,6 +155,13 @@ func (v *verifier) segment(ctx context.Context, seg *metadata.Segment) error {
 		return nil
 	}
 	v.failing = 0
+	if v.report.Segments == 0 && slices.ContainsFunc(findings, func(f Finding) bool { return f.Reason == ObjectMissing }) {
+		// The wrong store looks like one that lost everything. A reader's copy of
+		// the metadata has a name of its own, so a name alone says nothing.
+		if owner, err := v.owner(ctx); err != nil || owner != nil && owner.Owner != "" {
+			return errors.Join(err, asError(owner))
+		}
+	}
 	if len(findings) > 0 {
 		view, err := v.meta.View(seg.Partition)
 		if err != nil {
@@ -180,6 +186,14 @@ func (v *verifier) segment(ctx context.Context, seg *metadata.Segment) error {
 		v.o.Verified(seg, len(findings) > 0)
 	}
 	return nil
+}
+
+// asError is owner as an error, nil if there is none.
+func asError(owner *transfer.OwnerError) error {
+	if owner == nil {
+		return nil
+	}
+	return owner
 }
 
 // maxFindings bounds what is kept of one object's damage; a destroyed object
