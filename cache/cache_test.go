@@ -178,6 +178,9 @@ func TestCancelReachesNobodyElse(t *testing.T) {
 	if err := leader.Wait(gone); !errors.Is(err, why) {
 		t.Fatalf("leader: %v", err)
 	}
+	if leader.e != nil {
+		t.Fatal("a lease that will not be waited for is kept")
+	}
 	paint(f.Buf(), k)
 	f.Done()
 	if err := joiner.Wait(t.Context()); err != nil {
@@ -294,6 +297,37 @@ func TestReserveIsFIFOAndBounded(t *testing.T) {
 		if st := check(t, c); st.Used != 0 {
 			t.Errorf("%+v", st)
 		}
+	})
+}
+
+// A waiter that leaves lets those behind it have what it was waiting for.
+func TestLeavingTheQueueServesTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(Options{MemoryBytes: 4 * size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		var held, large, small Reservation
+		if !c.TryReserve(2*size, &held) {
+			t.Fatal("no room")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		left, served := make(chan error, 1), make(chan error, 1)
+		go func() { left <- c.Reserve(ctx, 3*size, &large) }()
+		synctest.Wait()
+		go func() { served <- c.Reserve(t.Context(), size, &small) }()
+		synctest.Wait()
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("the one that left: %v", err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		small.Release()
+		held.Release()
+		check(t, c)
 	})
 }
 

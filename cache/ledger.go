@@ -74,28 +74,34 @@ func (g *ledger) used() int64 {
 	return n
 }
 
+// list returns the list of the entries of a region, nil if it has none.
+func (g *ledger) list(r region) *list {
+	if r == window {
+		return &g.window
+	}
+	if r == main {
+		return &g.main
+	}
+	return nil
+}
+
 // move puts an entry on another account. The caller holds mu.
 func (g *ledger) move(e *entry, to region) {
 	g.bytes[e.region] -= e.size
-	switch e.region {
-	case window:
-		g.window.remove(e)
-	case main:
-		g.main.remove(e)
+	if l := g.list(e.region); l != nil {
+		l.remove(e)
 	}
 	e.region = to
-	switch to {
-	case freed:
+	if to == freed {
 		if e.filled {
 			e.buf = nil // a stale header in ristretto must not keep the memory
 		}
 		return
-	case window:
-		g.window.push(e)
-	case main:
-		g.main.push(e)
 	}
 	g.bytes[to] += e.size
+	if l := g.list(to); l != nil {
+		l.push(e)
+	}
 }
 
 // take reserves n bytes if there is room or room can be made, and returns the
@@ -253,11 +259,9 @@ func (c *Cache) finish(e *entry) {
 func (c *Cache) detach(e *entry) (was region) {
 	g := &c.ledger
 	g.mu.Lock()
-	was = e.region
-	switch was {
-	case filling:
+	if was = e.region; was == filling {
 		e.dropped = true
-	case window, main:
+	} else if g.list(was) != nil {
 		g.move(e, detached)
 		if e.refs.Add(-1) == 0 {
 			g.move(e, freed)

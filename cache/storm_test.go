@@ -122,6 +122,33 @@ func TestStorm(t *testing.T) {
 	}
 }
 
+// Ristretto panics when Set or Del races with its Close: the gate keeps them
+// apart.
+func TestPolicyShutsSafely(t *testing.T) {
+	for range 40 * soak() {
+		p, err := newPolicy(16*size, func(*entry) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for g := range 3 {
+			wg.Go(func() {
+				for i := range 50 {
+					e := &entry{size: size, id: identity(hashes(key(g, i)))}
+					if p.offer(e) && i%2 == 0 {
+						p.forget(e)
+					}
+				}
+			})
+		}
+		p.shut()
+		wg.Wait()
+		if p.offer(&entry{size: size, id: identity(1, 2)}) {
+			t.Fatal("an offer was taken after the end")
+		}
+	}
+}
+
 // TestModel runs random operations one at a time against what must hold of
 // them: the ledger holds exactly what is promised, in flight, leased or
 // findable; leases keep their bytes; a chunk in flight is never led twice.

@@ -128,8 +128,8 @@ func TestCombineEdges(t *testing.T) {
 		t.Errorf("doubling zeros: %08x, want %08x", sum, want)
 	}
 	defer func() {
-		if recover() == nil {
-			t.Error("no panic for a negative length")
+		if got := fmt.Sprint(recover()); got != "checksum: Combine with negative length -1" {
+			t.Errorf("panic %s", got)
 		}
 	}()
 	checksum.Combine(1, 2, -1)

@@ -42,31 +42,31 @@ func (rd *reading) fill(ctx context.Context, req Request, res *Result) error {
 	if err != nil {
 		return err
 	}
-	for {
-		n, next, err := rd.take(ctx, at, offset, left, res)
+	for full := false; !full; {
+		n, next, failure := rd.take(ctx, at, offset, left, res)
 		left -= n
 		switch {
-		case res.size == 0 && err != nil:
-			return rd.blame(ctx, at.seg, offset, err)
+		case res.size == 0 && failure != nil:
+			return rd.blame(ctx, at.seg, offset, failure)
 		case res.size == 0:
 			// The offset fell into the gap at the end of a segment.
 			if at, err = rd.locate(next); err != nil {
 				return err
 			}
-		case err != nil:
-			rd.r.stats.cut.Add(1) // the next fetch meets it
-			return nil
+		case failure != nil:
+			rd.r.stats.cut.Add(1)
+			full = true // the next fetch meets it
 		case next < at.upper || left < segment.MinHeaderSize:
-			return nil // full
+			full = true
 		default:
 			seg, ok := rd.view.Lookup(rd.lineage, next)
-			if !ok {
-				return nil
+			if full = !ok; ok {
+				at = rd.at(seg, next)
 			}
-			at = rd.at(seg, next)
 		}
 		offset = next
 	}
+	return nil
 }
 
 // take appends batches of one segment to res: those from the first with
@@ -149,10 +149,6 @@ func (r *Reader) find(ctx context.Context, p *pins, offset, limit int64, patient
 // fits; everything up to limit is ready.
 func (p *pins) fit(pos int64, h segment.Header, limit, upper int64) (end int64, last segment.Header) {
 	end = pos + int64(h.Size)
-	if p.t.Header.EndOffset >= upper {
-		// The lineage leaves the segment somewhere: look at every batch.
-		return p.walk(end, h, limit, upper)
-	}
 	// Walk in the last chunk in which a batch starts that fits; those before it
 	// fit too.
 	for c := p.t.chunk(limit - 1); c >= p.first; c-- {

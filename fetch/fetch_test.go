@@ -124,7 +124,7 @@ func TestReadUncommittedSearchesNothing(t *testing.T) {
 	if err := x.reader.Fetch(t.Context(), x.request(x.start(), 1), &res); err != nil {
 		t.Fatal(err)
 	}
-	if list, complete, _ := res.AbortedTransactions(); list != nil && len(list) > 0 || complete {
+	if list, complete, _ := res.AbortedTransactions(); len(list) > 0 || complete {
 		t.Fatalf("%v, complete %v", list, complete)
 	}
 }
@@ -150,7 +150,10 @@ func TestBordersByHand(t *testing.T) {
 	for _, chunk := range []int64{1, 64, 4096, 1 << 20} {
 		x := newTier(t, log, tierOptions{chunk: chunk})
 		for _, maxBytes := range []int{1, 200, 5_200, 1 << 20} {
-			x.walk(maxBytes)
+			fetches := x.walk(maxBytes)
+			if maxBytes == 1<<20 && fetches != 1 {
+				t.Errorf("%d fetches, all segments fit into one", fetches)
+			}
 			x.everyOffset(maxBytes)
 		}
 		x.everyTime(10, 13, 21, 99, 100, 150, 181, 200)

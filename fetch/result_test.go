@@ -153,8 +153,10 @@ func TestExplain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"topic", "topicId", "partition", "segmentId", "startOffset", "endOffset", "maxTimestamp", "state", "sizeBytes",
-		"leaderEpochs", "object", "tailOffset", "chunk", "batch", "baseOffset", "lastOffset", "gets"} {
+	for _, key := range []string{
+		"topic", "topicId", "partition", "segmentId", "startOffset", "endOffset", "maxTimestamp", "state", "sizeBytes",
+		"leaderEpochs", "object", "tailOffset", "chunk", "batch", "baseOffset", "lastOffset", "gets",
+	} {
 		if !bytes.Contains(b, []byte(`"`+key+`":`)) {
 			t.Errorf("no %q in %s", key, b)
 		}
@@ -198,6 +200,23 @@ func TestGetsNeeded(t *testing.T) {
 	count(0, "time beyond the tier")
 	if st := x.reader.Stats(); st.TailGets != 1 || st.DataGets != 1 || st.Tails != 1 || st.TailBytes <= 0 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// A lookup by time reads nothing below the log start.
+func TestTimeBeginsAtLogStart(t *testing.T) {
+	x := newTier(t, testseg.Random(2, testseg.Options{Segments: 1}), tierOptions{chunk: 1000})
+	defer x.close()
+	all := x.batches()
+	last := all[len(all)-1]
+	x.forget()
+	if _, err := x.reader.OffsetForTime(t.Context(), fetch.TimeRequest{Partition: x.log.Partition, LogStart: last.Header.BaseOffset, Time: 0}); err != nil {
+		t.Fatal(err)
+	}
+	for c := range coverage(x.forget(), 1000) {
+		if c.Off < last.Pos/1000*1000-1000 { // at most the chunk before, if the batch begins a chunk
+			t.Errorf("chunk at %d was read, the log start is at %d", c.Off, last.Pos)
+		}
 	}
 }
 

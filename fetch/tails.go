@@ -67,14 +67,6 @@ func (ts *tails) stats() (n int, bytes int64) {
 	return ts.order.Len(), ts.bytes
 }
 
-// peek returns the tail of a segment if it is in memory.
-func (ts *tails) peek(id segment.UUID) (*tail, bool) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	t := ts.byID[id]
-	return t, t != nil && t.loaded
-}
-
 // join returns the tail of a segment, loaded or not. If it is new, the caller
 // must have it loaded.
 func (ts *tails) join(id segment.UUID) (t *tail, loaded, isNew bool) {

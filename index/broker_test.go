@@ -209,7 +209,7 @@ func TestBrokerIndexesAreNotInterchangeable(t *testing.T) {
 			o := all[(i+k*5)%len(all)]
 			for _, kind := range []segment.FileKind{segment.OffsetIndex, segment.TimeIndex, segment.TxnIndex} {
 				g := f
-				same, none := false, false
+				var same, none bool
 				switch kind {
 				case segment.OffsetIndex:
 					same, none = string(o.offset) == string(f.offset), len(o.offset) == 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -49,10 +50,18 @@ func check(f files) error {
 	return c.Close()
 }
 
+// soak returns how many seeds to try where n do in daily use.
+func soak(n uint64) uint64 {
+	if os.Getenv("SEGTIER_SOAK") != "" {
+		return 20 * n
+	}
+	return n
+}
+
 // What a broker writes agrees, whatever it writes.
 func TestCheckerAcceptsBrokers(t *testing.T) {
-	for seed := range uint64(20) {
-		for i, s := range testseg.Random(seed, testseg.Options{Interval: 1 + int(seed)*300}).Segments {
+	for seed := range soak(20) {
+		for i, s := range testseg.Random(seed, testseg.Options{Interval: 1 + int(seed%20)*300}).Segments {
 			if err := check(of(s)); err != nil {
 				t.Errorf("seed %d, segment %d: %v", seed, i, err)
 			}
@@ -288,6 +297,7 @@ func TestCheckerTxnEntries(t *testing.T) {
 		{BaseOffset: 100, Producer: &p, Transactional: true, Records: []segment.Record{{Offset: 100, Timestamp: 1}}},
 		testseg.Marker(101, 2, 0, p, false),
 		{BaseOffset: 102, Producer: &p, Transactional: true, Records: []segment.Record{{Offset: 102, Timestamp: 3}, {Offset: 105, Timestamp: 3}}},
+		testseg.Marker(108, 4, 0, p, true),
 	}
 	s := testseg.Build(testseg.Spec{Partition: testseg.DefaultPartition, Start: 100, End: 110, Batches: batches})
 	for _, c := range []struct {
@@ -300,7 +310,8 @@ func TestCheckerTxnEntries(t *testing.T) {
 		{"another producer", aborted(8, 100, 101, 102), "no marker of producer 8 at offset 101"},
 		{"data", aborted(7, 100, 105, 106), "no marker of producer 7 at offset 105"},
 		{"within a batch", aborted(7, 100, 103, 104), "at offset 103"},
-		{"behind the log", aborted(7, 100, 106, 107), "beyond the end of the log"},
+		{"in the gap before a marker", aborted(7, 100, 107, 108), "at offset 107"},
+		{"behind the log", aborted(7, 100, 109, 110), "beyond the end of the log"},
 		{"before the segment", aborted(7, 3, 99, 100), "lies before the segment"},
 	} {
 		f := of(s)
@@ -455,11 +466,59 @@ func TestCheckerReaders(t *testing.T) {
 	}
 }
 
+// Errors in a tail of zeros are no tail, and an end in the middle of an entry
+// is one only of a transaction index.
+func TestCheckerTails(t *testing.T) {
+	broken := errors.New("disk on fire")
+	s, _ := simple()
+	for _, entries := range [][]byte{nil, s.Time} {
+		r := io.MultiReader(bytes.NewReader(entries), bytes.NewReader(make([]byte, 12_000)), iotest.ErrReader(broken))
+		c := index.NewChecker(100, 139, nil, r, nil)
+		w := segment.Walker{Batch: c.Batch}
+		_, err := w.Write(s.Log)
+		if err == nil {
+			err = c.Close()
+		}
+		if !errors.Is(err, broken) || errors.Is(err, index.ErrCorrupt) {
+			t.Errorf("behind %d bytes: %v", len(entries), err)
+		}
+	}
+	log := testseg.Random(5, testseg.Options{Segments: 8})
+	i := slices.IndexFunc(log.Segments, func(s *testseg.Segment) bool { return s.Txn != nil })
+	for _, behind := range []int{1, 33, 34, 35, 5000} {
+		f := of(log.Segments[i])
+		f.txn = append(f.txn, make([]byte, behind)...)
+		if err := check(f); err != nil {
+			t.Errorf("%d zeros behind the transaction index: %v", behind, err)
+		}
+	}
+	f := of(log.Segments[i])
+	f.txn = append(f.txn, 9, 9, 9)
+	if err := check(f); err != nil {
+		t.Errorf("3 bytes behind the transaction index: %v", err)
+	}
+	f.txn = append(f.txn, f.txn[:31]...)
+	if err := check(f); err == nil {
+		t.Error("an entry of nonsense behind the transaction index is accepted")
+	}
+}
+
+func TestErrorText(t *testing.T) {
+	whole := &index.Error{Kind: segment.ProducerSnapshot, Entry: -1, Reason: "version 2 is not 1"}
+	if got, want := whole.Error(), "corrupt producer snapshot: version 2 is not 1"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	entry := &index.Error{Kind: segment.TimeIndex, Entry: 3, Reason: "its timestamp is negative"}
+	if got, want := entry.Error(), "corrupt time index, entry 3: its timestamp is negative"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // A Checker reads what the views accept, and refuses what they refuse.
 func TestCheckerReadsAsViewsDo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := offsetFile(0, drawOffsets(t, 0)...)
-		b = append(b, make([]byte, rapid.SampledFrom([]int{0, 0, 3, 8, 16, 8000}).Draw(t, "tail"))...)
+		b = append(b, make([]byte, rapid.SampledFrom([]int{0, 0, 3, 8, 16, 17, 8000, 8003}).Draw(t, "tail"))...)
 		b = append(b, rapid.SampledFrom([][]byte{nil, nil, {1}, {0, 0, 0, 1, 0, 0, 0, 1}}).Draw(t, "behind")...)
 		if len(b) > 0 && rapid.Bool().Draw(t, "damage") {
 			b[rapid.IntRange(0, len(b)-1).Draw(t, "at")] ^= byte(rapid.IntRange(1, 255).Draw(t, "by"))

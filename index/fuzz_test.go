@@ -25,6 +25,7 @@ func FuzzParseOffset(f *testing.F) {
 	f.Add(make([]byte, 80), int64(0), int64(5))
 	f.Add(make([]byte, 8), int64(0), int64(5))
 	f.Add(make([]byte, 16), int64(math.MaxInt64), int64(5))
+	f.Add([]byte("\x00\x00\x00\x01\x00\x00\x00\x01"), int64(math.MaxInt64-10), int64(-80))
 	f.Fuzz(func(t *testing.T, b []byte, base, target int64) {
 		base &= math.MaxInt64
 		compareWithView(t, b)

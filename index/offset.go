@@ -36,11 +36,10 @@ func (x Offset) Entry(i int) (offset, pos int64) {
 // the first batch with a last offset at or after target begins at pos or behind
 // it. Without such an entry it returns the base offset and position 0.
 func (x Offset) Lookup(target int64) (offset, pos int64) {
-	rel := target - x.base
-	if rel < 0 {
+	if target < x.base {
 		return x.base, 0
 	}
-	if i := lastNotAbove(x.b, offsetEntry, 0, rel); i >= 0 {
+	if i := lastNotAbove(x.b, offsetEntry, 0, target-x.base); i >= 0 {
 		return x.Entry(i)
 	}
 	return x.base, 0

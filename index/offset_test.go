@@ -108,6 +108,7 @@ func TestOffsetUpperBoundIsKafkas(t *testing.T) {
 		{0, 0, b},
 		{37, 0, b + 3},
 		{1, math.MaxInt64, -1},
+		{37, math.MaxInt64, -1},
 	} {
 		got, ok := x.UpperBound(c.from, c.size)
 		if ok != (c.want >= 0) || ok && got != c.want {

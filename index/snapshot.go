@@ -45,7 +45,7 @@ func ParseSnapshot(b []byte) ([]Producer, error) {
 	}
 	count := int32(binary.BigEndian.Uint32(b[6:]))
 	b = b[snapshotHeader:]
-	if count < 0 || int64(count)*snapshotEntry != int64(len(b)) {
+	if int64(count)*snapshotEntry != int64(len(b)) {
 		return fail("%d producers in %d bytes", count, len(b))
 	}
 	out := make([]Producer, count)

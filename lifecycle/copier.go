@@ -109,11 +109,11 @@ func (c *Copier) copy(ctx context.Context, src segment.Source, info segment.Info
 	if seg, err := c.readable(src, info); seg != nil || err != nil {
 		return seg, true, err
 	}
-	if err := c.claim(ctx); err != nil {
-		return nil, false, err
-	}
 	plan, err := transfer.Scan(ctx, src, c.o.Scan)
 	if err != nil {
+		return nil, false, err
+	}
+	if err := c.claim(ctx); err != nil {
 		return nil, false, err
 	}
 	started, err := c.start(ctx, plan, info, w)

@@ -275,10 +275,13 @@ func TestCopyTwiceDoesNothing(t *testing.T) {
 func TestLyingStores(t *testing.T) {
 	log := testseg.Random(5, testseg.Options{Segments: 1, Batches: 40})
 	lies := []storetest.Fault{
-		{Kind: storetest.WrongSum, At: 0}, {Kind: storetest.WrongSum, At: 1},
-		{Kind: storetest.DropPart, At: 0}, {Kind: storetest.DropPart, At: 1},
+		{Kind: storetest.WrongSum, At: 0},
+		{Kind: storetest.WrongSum, At: 1},
+		{Kind: storetest.DropPart, At: 0},
+		{Kind: storetest.DropPart, At: 1},
 		{Kind: storetest.WrongSize},
-		{Kind: storetest.ShortObject, At: 100}, {Kind: storetest.ShortObject, At: 8192},
+		{Kind: storetest.ShortObject, At: 100},
+		{Kind: storetest.ShortObject, At: 8192},
 	}
 	for _, lie := range lies {
 		t.Run(fmt.Sprintf("%v at %d", lie.Kind, lie.At), func(t *testing.T) {
@@ -334,8 +337,10 @@ func TestOtherSourceTakesANewID(t *testing.T) {
 func TestForeignObjectUnderTheKey(t *testing.T) {
 	log := testseg.Random(7, testseg.Options{Segments: 1})
 	w := newWorld()
-	p := w.start(t, storetest.Rules(storetest.Rule{Op: "upload", Key: "*/*/*/*.seg",
-		Fault: storetest.Fault{Kind: storetest.FailBefore, Err: objstore.ErrConflict}}), nil, lifecycle.Events{})
+	p := w.start(t, storetest.Rules(storetest.Rule{
+		Op: "upload", Key: "*/*/*/*.seg",
+		Fault: storetest.Fault{Kind: storetest.FailBefore, Err: objstore.ErrConflict},
+	}), nil, lifecycle.Events{})
 	if err := p.copyAll(t.Context(), log); !errors.Is(err, objstore.ErrConflict) {
 		t.Fatal(err)
 	}
@@ -423,8 +428,10 @@ func TestFinishedInOffsetOrder(t *testing.T) {
 func TestFrontierStopsAtAFailure(t *testing.T) {
 	log := testseg.Random(10, testseg.Options{Segments: 3, Batches: 10})
 	w := newWorld()
-	p := w.start(t, storetest.Rules(storetest.Rule{Op: "upload", Key: "*/*/*/*.seg",
-		Fault: storetest.Fault{Kind: storetest.FailBefore}}), nil, lifecycle.Events{})
+	p := w.start(t, storetest.Rules(storetest.Rule{
+		Op: "upload", Key: "*/*/*/*.seg",
+		Fault: storetest.Fault{Kind: storetest.FailBefore},
+	}), nil, lifecycle.Events{})
 	if _, err := p.copier.Copy(t.Context(), log.Segments[0], writer); err == nil {
 		t.Fatal("the fault was not injected")
 	}
@@ -451,8 +458,10 @@ func TestFrontierStopsAtAFailure(t *testing.T) {
 func TestFrontierGoesOnWhenAnotherCopied(t *testing.T) {
 	log := testseg.Random(11, testseg.Options{Segments: 2, Batches: 10})
 	w := newWorld()
-	p := w.start(t, storetest.Rules(storetest.Rule{Op: "upload", Key: "*/*/*/*.seg",
-		Fault: storetest.Fault{Kind: storetest.FailBefore}}), nil, lifecycle.Events{})
+	p := w.start(t, storetest.Rules(storetest.Rule{
+		Op: "upload", Key: "*/*/*/*.seg",
+		Fault: storetest.Fault{Kind: storetest.FailBefore},
+	}), nil, lifecycle.Events{})
 	if _, err := p.copier.Copy(t.Context(), log.Segments[0], writer); err == nil {
 		t.Fatal("the fault was not injected")
 	}
@@ -554,5 +563,35 @@ func TestEventsTellTheStory(t *testing.T) {
 	}
 	if confirmed < size || size == 0 {
 		t.Errorf("%d bytes confirmed of %d announced", confirmed, size)
+	}
+}
+
+// TestStartedComesFirst has the order of effects of one copy as golden text:
+// STARTED before the first byte, FINISHED after the last.
+func TestStartedComesFirst(t *testing.T) {
+	log := testseg.Random(15, testseg.Options{Segments: 1, Batches: 40})
+	w := newWorld()
+	p := w.start(t, nil, nil, lifecycle.Events{})
+	if err := p.copyAll(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	var story []string
+	for _, name := range p.store.Effects().Names() {
+		switch {
+		case strings.Contains(name, object.OwnerKey):
+			name = "owner marker"
+		case strings.Contains(name, " part "):
+			name = "part"
+		case strings.HasPrefix(name, "upload "):
+			name = "object"
+		case strings.Contains(name, metadata.CopySegmentStarted.String()):
+			name = "STARTED"
+		case strings.Contains(name, metadata.CopySegmentFinished.String()):
+			name = "FINISHED"
+		}
+		story = append(story, name)
+	}
+	if got, want := slices.Compact(story), []string{"owner marker", "STARTED", "part", "object", "FINISHED"}; !slices.Equal(got, want) {
+		t.Errorf("effects %v, want %v", got, want)
 	}
 }

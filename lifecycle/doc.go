@@ -6,8 +6,8 @@
 //
 // [Copier.Copy] moves one closed segment to the object store:
 //
-//	claim the prefix           the owner marker names our metadata store
 //	scan the source once       transfer.Scan: every sum, every batch, the indexes
+//	claim the prefix           the owner marker names our metadata store
 //	STARTED is durable         with the plan's fingerprint
 //	upload                     transfer.Upload: parts, confirmed sums, tail read back ─► receipt
 //	wait for the turn          lower segments of the partition go first

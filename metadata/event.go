@@ -48,6 +48,10 @@ func Finished(started *Segment, r Receipt, w Writer, at int64) (Event, error) {
 	if f.SegmentID != started.ID || f.Partition != started.Partition {
 		return Event{}, fmt.Errorf("segment %s of %s: receipt is for segment %s of %s: %w", started.ID, started.Partition, f.SegmentID, f.Partition, ErrUnproven)
 	}
+	if f.StartOffset != started.StartOffset || f.EndOffset != started.EndOffset || f.LogSize != started.SizeBytes {
+		return Event{}, fmt.Errorf("segment %s of %s: receipt is for offsets %d to %d in %d bytes, the record says %d to %d in %d: %w",
+			started.ID, started.Partition, f.StartOffset, f.EndOffset, f.LogSize, started.StartOffset, started.EndOffset, started.SizeBytes, ErrUnproven)
+	}
 	if len(f.Location) == 0 {
 		return Event{}, fmt.Errorf("segment %s of %s: receipt does not say where the object is: %w", started.ID, started.Partition, ErrUnproven)
 	}

@@ -35,6 +35,9 @@ func TestReceiptIsForOneSegment(t *testing.T) {
 		"another segment":   func(s *metadata.Segment) { s.ID = segment.NewUUID() },
 		"another partition": func(s *metadata.Segment) { s.Partition.Number++ },
 		"another topic":     func(s *metadata.Segment) { s.Partition.TopicID = segment.NewUUID() },
+		"another start":     func(s *metadata.Segment) { s.StartOffset++; s.Epochs[0].Start++ },
+		"another end":       func(s *metadata.Segment) { s.EndOffset++ },
+		"another size":      func(s *metadata.Segment) { s.SizeBytes++ },
 	} {
 		other := sample.Segment.Clone()
 		change(other)

@@ -60,6 +60,7 @@ func NewView(p segment.Partition, segs ...*Segment) *View {
 			finished = append(finished, e)
 		case CopySegmentStarted, DeleteSegmentStarted:
 			others = append(others, e)
+		default: // ended: its id alone is kept
 		}
 	}
 	v.finished, v.others, v.ids = newOffsetIndex(finished), newOffsetIndex(others), newIDIndex(ids)
@@ -80,6 +81,7 @@ func (v *View) With(s *Segment) *View {
 			n.finished = n.finished.without(old.seg)
 		case CopySegmentStarted, DeleteSegmentStarted:
 			n.others = n.others.without(old.seg)
+		default: // ended ids are in no index
 		}
 	}
 	switch s.State {
@@ -87,6 +89,7 @@ func (v *View) With(s *Segment) *View {
 		n.finished = n.finished.with(e)
 	case CopySegmentStarted, DeleteSegmentStarted:
 		n.others = n.others.with(e)
+	default: // ended ids are in no index
 	}
 	var moved bool
 	if n.epochs, moved = v.epochs.with(s); moved {

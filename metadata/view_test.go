@@ -127,6 +127,17 @@ func TestOverlaps(t *testing.T) {
 		lists(t, v, "0-100 0-150 101-200") // KAFKA-20932: the first is missing by epoch
 		highest(t, v, 0, 200)
 	})
+	t.Run("several, the last of which covers all", func(t *testing.T) {
+		v := finish(empty, fin(1, 10, 100), fin(2, 5, 150), fin(3, 148, 155), fin(4, 4, 200))
+		has(t, v, nil, 4, 4, 10, 100, 150, 155, 200)
+		lists(t, v, "4-200 5-150 10-100 148-155") // the three that are superseded too
+		highest(t, v, 0, 200)
+	})
+	t.Run("listed by start offset, whatever the state", func(t *testing.T) {
+		v := empty.With(seg(1, CopySegmentStarted, 0, 20))
+		v = finish(v, fin(2, 5, 10), fin(3, 11, 100), fin(4, 9, 150))
+		lists(t, v, "0-20 5-10 9-150 11-100")
+	})
 	t.Run("a late FINISHED after DELETE_STARTED", func(t *testing.T) {
 		v := finish(empty, fin(1, 0, 100)).With(del(fin(1, 0, 100)))
 		if _, err := Step(del(fin(1, 0, 100)), event(fin(1, 0, 100), CopySegmentStarted)); err == nil {
@@ -186,6 +197,25 @@ func TestRemoteLogSegmentLifecycle(t *testing.T) {
 	lists(t, v, "101-200 201-300 250-400")
 	if s, ok := v.Get(testID(10)); !ok || s.State != DeleteSegmentFinished {
 		t.Errorf("an id that has ended: %v", s)
+	}
+}
+
+// TestFindHighestRemoteOffset is Kafka's table of where a leader goes on to copy.
+func TestFindHighestRemoteOffset(t *testing.T) {
+	v := finish(NewView(testPartition), fin(1, 0, 200))
+	for _, test := range []struct {
+		name string
+		view *View
+		l    segment.Lineage
+		want int64
+	}{
+		{"OnEmptyRemoteStorage", NewView(testPartition), lineageOf(0, 0, 1, 500), -1},
+		{"", v, lineageOf(0, 0, 1, 500), 200},
+		{"WithUncleanLeaderElection", v, lineageOf(0, 0, 1, 150, 2, 300), 149},
+	} {
+		if got := test.view.CopiedUpTo(test.l); got != test.want {
+			t.Errorf("%s: got %d, want %d", test.name, got, test.want)
+		}
 	}
 }
 

@@ -99,8 +99,16 @@ func TestCheckRange(t *testing.T) {
 		}
 	}
 	for _, r := range [][3]int64{
-		{0, 0, 10}, {0, -1, 10}, {-1, 1, 10}, {10, 1, 10}, {0, 11, 10}, {9, 2, 10}, {0, 1, 0},
-		{1, math.MaxInt64, 10}, {math.MaxInt64, math.MaxInt64, math.MaxInt64}, {math.MinInt64, 1, 10},
+		{0, 0, 10},
+		{0, -1, 10},
+		{-1, 1, 10},
+		{10, 1, 10},
+		{0, 11, 10},
+		{9, 2, 10},
+		{0, 1, 0},
+		{1, math.MaxInt64, 10},
+		{math.MaxInt64, math.MaxInt64, math.MaxInt64},
+		{math.MinInt64, 1, 10},
 	} {
 		if err := objstore.CheckRange(r[0], r[1], r[2]); !errors.Is(err, objstore.ErrRange) {
 			t.Errorf("%v: %v", r, err)

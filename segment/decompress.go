@@ -38,8 +38,9 @@ func (c *codecs) open(codec Codec, b []byte, magic int8) (io.Reader, error) {
 			return nil, errors.New("zstd in an old message")
 		}
 		return &c.zstd, c.zstd.open(b)
+	default: // none is not decompressed, and others do not get past ParseHeader
+		return nil, fmt.Errorf("unknown %v", codec)
 	}
-	return nil, fmt.Errorf("unknown %v", codec)
 }
 
 // release lets go of the compressed bytes.

@@ -26,10 +26,24 @@
 // recognised, checked and stepped over, and decoded for exact time lookups.
 //
 // Every length comes from disk or network and is bounded before it is used: a
-// batch is at least its header and at most [MaxBatchSize] long.
+// batch is at least its header and at most [MaxBatchSize] long. Decompression
+// streams, and its memory grows with the bytes that have come out, not with what
+// a frame says will come out; [Decoder.MaxBytes] ends it.
+//
+// What bytes are no batch is always a *[BatchError], which says where they are.
+// A batch that is cut short wraps io.ErrUnexpectedEOF, a wrong CRC-32C a
+// *checksum.MismatchError.
+//
+// # Leader epochs
+//
+// A [Lineage] says in which leader epoch each offset was written. A segment's
+// own epochs are those of its offsets ([Lineage.Range]); what travels with it as
+// its LEADER_EPOCH index is the whole history up to its end ([Lineage.UpTo]).
 //
 // # Not handled
 //
 // Segments are never written or repaired here. The `.deleted`, `.cleaned`,
-// `.swap` and `.tmp` files that a broker leaves behind are ignored.
+// `.swap` and `.tmp` files that a broker leaves behind are ignored. The records
+// of KRaft's control batches are handed out as they are. LZ4 frames with blocks
+// that depend on each other or on a dictionary are refused, as by Kafka.
 package segment

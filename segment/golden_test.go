@@ -53,14 +53,14 @@ func three(times ...int64) []segment.Record {
 	}
 }
 
+// marker is a control batch and its record.
 func marker(offset, ts int64, kind byte) (segment.Header, []segment.Record) {
-	return v2(func(h *segment.Header) {
-			h.BaseOffset, h.LastOffset, h.Count = offset, offset, 1
-			h.BaseTimestamp, h.MaxTimestamp = ts, ts
-			h.Attributes, h.ProducerID, h.ProducerEpoch = 0x30, 4000, 2
-		}), []segment.Record{{
-			Offset: offset, Timestamp: ts, Key: []byte{0, 0, 0, kind}, Value: []byte{0, 0, 0, 0, 0, 3},
-		}}
+	h := v2(func(h *segment.Header) {
+		h.BaseOffset, h.LastOffset, h.Count = offset, offset, 1
+		h.BaseTimestamp, h.MaxTimestamp = ts, ts
+		h.Attributes, h.ProducerID, h.ProducerEpoch = 0x30, 4000, 2
+	})
+	return h, []segment.Record{{Offset: offset, Timestamp: ts, Key: []byte{0, 0, 0, kind}, Value: []byte{0, 0, 0, 0, 0, 3}}}
 }
 
 func goldenBatches() []golden {

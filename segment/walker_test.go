@@ -192,7 +192,7 @@ func TestWalkerBatchStops(t *testing.T) {
 	calls := 0
 	w := segment.Walker{Batch: func(int64, segment.Header) error { calls++; return stop }}
 	n, err := w.Write(log)
-	if err != stop || calls != 1 || n != len(log)/2 { //nolint:errorlint // as it is, not wrapped
+	if !errors.Is(err, stop) || err.Error() != "enough" || calls != 1 || n != len(log)/2 {
 		t.Errorf("Write = %d, %v after %d calls", n, err, calls)
 	}
 	if err := w.Close(); !errors.Is(err, stop) || calls != 1 {

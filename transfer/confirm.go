@@ -55,12 +55,15 @@ func Confirm(ctx context.Context, ep *endpoint.Endpoint, h object.Header, loc ob
 	// Every byte has been read and had its sum; that the sums of the sections
 	// make up the object's was checked with the tail.
 	return mint.New(mint.Facts{
-		Partition: h.Partition,
-		SegmentID: h.SegmentID,
-		Key:       r.key,
-		Object:    checksum.Sum{Len: loc.ObjectSize, CRC32C: loc.ObjectCRC32C},
-		Location:  loc.Append(nil),
-		Evidence:  "full read",
+		Partition:   h.Partition,
+		SegmentID:   h.SegmentID,
+		StartOffset: h.StartOffset,
+		EndOffset:   h.EndOffset,
+		LogSize:     h.SizeBytes,
+		Key:         r.key,
+		Object:      checksum.Sum{Len: loc.ObjectSize, CRC32C: loc.ObjectCRC32C},
+		Location:    loc.Append(nil),
+		Evidence:    "full read",
 	}), nil
 }
 

@@ -80,12 +80,15 @@ func Upload(ctx context.Context, ep *endpoint.Endpoint, src segment.Source, p *P
 		return Receipt{}, err
 	}
 	return mint.New(mint.Facts{
-		Partition: h.Partition,
-		SegmentID: h.SegmentID,
-		Key:       req.Key,
-		Object:    checksum.Sum{Len: loc.ObjectSize, CRC32C: loc.ObjectCRC32C},
-		Location:  loc.Append(nil),
-		Evidence:  level.String(),
+		Partition:   h.Partition,
+		SegmentID:   h.SegmentID,
+		StartOffset: h.StartOffset,
+		EndOffset:   h.EndOffset,
+		LogSize:     h.SizeBytes,
+		Key:         req.Key,
+		Object:      checksum.Sum{Len: loc.ObjectSize, CRC32C: loc.ObjectCRC32C},
+		Location:    loc.Append(nil),
+		Evidence:    level.String(),
 	}), nil
 }
 

@@ -204,6 +204,7 @@ func TestResolve(t *testing.T) {
 		{Topic: "orders", TopicID: b, Number: 1},
 		{Topic: "lone", TopicID: c, Number: 7},
 		{Topic: a.String(), TopicID: c, Number: 9}, // a topic named as another's id is printed
+		{Topic: b.String(), TopicID: c, Number: 1}, // one that the other has a partition of, too
 	}
 	for _, tt := range []struct {
 		arg  string
@@ -215,6 +216,7 @@ func TestResolve(t *testing.T) {
 		{arg: a.String() + "/0", want: known[0]},
 		{arg: b.String() + "/0", want: known[1]},
 		{arg: a.String() + "/9", want: known[4]},
+		{arg: b.String() + "/1", want: known[5]}, // the name wins
 		{arg: "orders/0", says: a.String() + "/0 or " + b.String() + "/0"},
 		{arg: "orders/2", says: "it holds partition 0, 1"},
 		{arg: "other/0", says: "segtier ls"},

@@ -104,7 +104,7 @@ func TestFetchBeyondTheEnds(t *testing.T) {
 	b := copied(t, source("archive.expired-segments_1-0"), source(sensors))
 	archive := oracleOf(t, source("archive.expired-segments_1-0"))
 	for _, tt := range []struct{ args, says string }{
-		{"fetch archive.expired-segments_1/0 0", fmt.Sprint(archive.bases[0])},
+		{"fetch archive.expired-segments_1/0 0", fmt.Sprintf("begins at offset %d; 'earliest'", archive.bases[0])},
 		{"fetch archive.expired-segments_1/0 35", fmt.Sprint(archive.bases[0])},
 		{fmt.Sprintf("fetch archive.expired-segments_1/0 %d", archive.end+1), fmt.Sprint(archive.end + 1)},
 		{"fetch archive.expired-segments_1/0 9000000000000000000", fmt.Sprintf("last offset in the tier is %d", archive.end)},

@@ -216,3 +216,25 @@ func anchors(s string) []string {
 	}
 	return out
 }
+
+// A test that is named as the guard of an invariant is there.
+func TestNamedTestsExist(t *testing.T) {
+	tr := sourceTree(t)
+	var tests strings.Builder
+	for _, f := range tr.files {
+		if strings.HasSuffix(f, "_test.go") {
+			tests.WriteString(readFile(t, f))
+		}
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9]+)`")
+	for _, f := range tr.files {
+		if path.Ext(f) != ".md" {
+			continue
+		}
+		for _, m := range named.FindAllStringSubmatch(readFile(t, f), -1) {
+			if !strings.Contains(tests.String(), "func "+m[1]+"(") {
+				t.Errorf("%s names the test %s, which does not exist", f, m[1])
+			}
+		}
+	}
+}

@@ -23,10 +23,15 @@ type Receipt struct {
 type Facts struct {
 	Partition segment.Partition
 	SegmentID segment.UUID
-	Key       string       // of the object, without the store's prefix
-	Object    checksum.Sum // size and CRC-32C of the whole object
-	Location  []byte       // object.Location, encoded: the custom metadata of FINISHED
-	Evidence  string       // how it was confirmed: objstore.Level of the weakest part, or "full read"
+
+	// What the object's header says of the segment: offsets, inclusive, and the
+	// size of its log in bytes.
+	StartOffset, EndOffset, LogSize int64
+
+	Key      string       // of the object, without the store's prefix
+	Object   checksum.Sum // size and CRC-32C of the whole object
+	Location []byte       // object.Location, encoded: the custom metadata of FINISHED
+	Evidence string       // how it was confirmed: objstore.Level of the weakest part, or "full read"
 }
 
 // New makes a Receipt. See the package comment for who may call it.

@@ -99,6 +99,16 @@ func FuzzDecodeSegment(f *testing.F) {
 	many := bytes.Clone(whole[:len(whole)-sumSize])
 	many[segmentFixed+5] = 0xff // 4 billion leader epochs
 	f.Add(many)
+	for i, v := range map[int]byte{
+		0: 2, // another version
+		1: 0, // STARTED, but with a FINISHED event
+		2: 3, // unknown flags
+		3: 1, 11: 0xff, 19: 0xff, 55: 0x80,
+	} {
+		changed := bytes.Clone(whole[:len(whole)-sumSize])
+		changed[i] = v
+		f.Add(changed)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		sealed := seal(key, b)
 		r, err := decodeSegment(p, key, sealed)
@@ -111,6 +121,9 @@ func FuzzDecodeSegment(f *testing.F) {
 		if err := r.seg.Validate(); err != nil {
 			t.Error(err)
 		}
+		if s := r.seg.State; s == metadata.CopySegmentStarted && r.order != 0 || s == metadata.CopySegmentFinished && r.order == 0 {
+			t.Errorf("%s with FINISHED event %d", s, r.order)
+		}
 	})
 }
 
@@ -122,6 +135,7 @@ func FuzzDecodePartition(f *testing.F) {
 	f.Add(whole[:len(whole)-sumSize])
 	f.Add([]byte{})
 	f.Add(make([]byte, partitionFixed))
+	f.Add(append(bytes.Clone(whole[:len(whole)-sumSize]), 'x'))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		sealed := seal(key[:], bytes.Clone(b))
 		r, err := decodePartition(key[:], sealed)

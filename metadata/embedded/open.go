@@ -31,7 +31,9 @@ type Options struct {
 
 	Logger *slog.Logger // nil is silent
 
-	maxSize int // of the file in bytes, 0: no limit; lets tests fill the disk
+	// For tests.
+	maxSize int                // of the file in bytes, 0: no limit
+	syncDir func(string) error // nil is syncDir
 }
 
 // lockTimeout is how long Open waits for another process to let go of the file:
@@ -107,7 +109,11 @@ func prepare(path string, o Options) error {
 		return nil
 	}
 	// Always: whoever created the file may have crashed before this.
-	return syncDir(filepath.Dir(path))
+	sync := o.syncDir
+	if sync == nil {
+		sync = syncDir
+	}
+	return sync(filepath.Dir(path))
 }
 
 // create makes the file under another name and links it to its place when it is
@@ -118,7 +124,7 @@ func create(path string) error {
 		return err
 	}
 	tmp := f.Name()
-	defer os.Remove(tmp)
+	defer func() { _ = os.Remove(tmp) }()
 	if err := f.Close(); err != nil {
 		return err
 	}
@@ -186,7 +192,7 @@ func (s *Store) openDB(o Options) error {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("%w: stop that process, or use another file", metadata.ErrLocked)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
-		return fmt.Errorf("%w: not a metadata file, or its beginning is destroyed (%v)", metadata.ErrCorrupt, err)
+		return fmt.Errorf("%w: not a metadata file, or its beginning is destroyed (%w)", metadata.ErrCorrupt, err)
 	case errors.Is(err, metadata.ErrCorrupt):
 		_ = s.abandon()
 	}

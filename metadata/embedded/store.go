@@ -175,6 +175,7 @@ func apply(tx *bolt.Tx, ev metadata.Event) (next *metadata.Segment, dirty bool, 
 			ended := *next
 			ended.Custom = nil
 			rec.seg, next = &ended, &ended
+		default: // kept as it is
 		}
 		if err := segments.Put(sk, rec.encode(sk)); err != nil {
 			return nil, false, err

@@ -212,6 +212,7 @@ func TestWriteErrors(t *testing.T) {
 		{"no space", pathError("write", syscall.ENOSPC), syscall.ENOSPC, false},
 		{"no quota", pathError("write", syscall.EDQUOT), syscall.EDQUOT, false},
 		{"no space at fsync", syscall.ENOSPC, syscall.ENOSPC, true}, // pages may be lost
+		{"no space at fsync of a file", pathError("sync", syscall.ENOSPC), syscall.ENOSPC, true},
 		{"write error", pathError("write", syscall.EIO), syscall.EIO, true},
 		{"fsync error", syscall.EIO, syscall.EIO, true},
 	}
@@ -284,7 +285,14 @@ func TestPanicWhileWriting(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.db")
 	s := mustOpen(t, path, Options{})
 	before := publish(t, s, 0, 9, metadata.CopySegmentFinished)
-	s.commit = func(*bolt.Tx) error { panic("page 7: invalid page type") }
+	s.commit = func(*bolt.Tx) error {
+		// A transaction that is never closed is a lock of bbolt's that is never
+		// given back.
+		if _, err := s.db.Begin(false); err != nil {
+			t.Error(err)
+		}
+		panic("page 7: invalid page type")
+	}
 	sample := metadatatest.NewSample(t, testPartition(), 10, 19, nil)
 	started := sample.Event(t, metadata.CopySegmentStarted, testWriter())
 	for range 2 {

@@ -126,8 +126,10 @@ func TestCrashAfterEveryEffect(t *testing.T) {
 		if effects.Count() != k {
 			t.Errorf("%d effects, want %d: %v", effects.Count(), k, effects.Names())
 		}
-		want := []metadata.State{metadata.None, metadata.CopySegmentStarted, metadata.CopySegmentStarted,
-			metadata.CopySegmentFinished, metadata.DeleteSegmentStarted, metadata.DeleteSegmentFinished}[k]
+		want := []metadata.State{
+			metadata.None, metadata.CopySegmentStarted, metadata.CopySegmentStarted,
+			metadata.CopySegmentFinished, metadata.DeleteSegmentStarted, metadata.DeleteSegmentFinished,
+		}[k]
 		if got := state(t, mem, sample); got != want {
 			t.Errorf("after %d effects the segment is in %s, want %s", k, got, want)
 		}

@@ -24,8 +24,8 @@ func unknownPartition(f *fixture) {
 	if ps, err := f.store.Partitions(); err != nil || len(ps) != 0 {
 		f.Errorf("partitions that have events: %v, %v", ps, err)
 	}
-	if f.store.ID() == "" || f.store.ID() != f.store.ID() {
-		f.Errorf("ID is %q", f.store.ID())
+	if first, again := f.store.ID(), f.store.ID(); first == "" || first != again {
+		f.Errorf("ID is %q, then %q", first, again)
 	}
 }
 

@@ -228,10 +228,18 @@ func TestRefusals(t *testing.T) {
 		err  error
 		want error
 	}{
-		{"write", syscall.ENOSPC, objstore.ErrFull}, {"write", syscall.EDQUOT, objstore.ErrFull}, {"fsync", syscall.ENOSPC, objstore.ErrFull},
-		{"create", syscall.ENOSPC, objstore.ErrFull}, {"mkdir", syscall.ENOSPC, objstore.ErrFull}, {"link", syscall.ENOSPC, objstore.ErrFull},
-		{"create", syscall.EROFS, objstore.ErrReadOnly}, {"create", syscall.EACCES, objstore.ErrReadOnly}, {"mkdir", syscall.EPERM, objstore.ErrReadOnly},
-		{"write", syscall.EIO, syscall.EIO}, {"fsync", syscall.EIO, syscall.EIO}, {"link", syscall.EMLINK, syscall.EMLINK},
+		{"write", syscall.ENOSPC, objstore.ErrFull},
+		{"write", syscall.EDQUOT, objstore.ErrFull},
+		{"fsync", syscall.ENOSPC, objstore.ErrFull},
+		{"create", syscall.ENOSPC, objstore.ErrFull},
+		{"mkdir", syscall.ENOSPC, objstore.ErrFull},
+		{"link", syscall.ENOSPC, objstore.ErrFull},
+		{"create", syscall.EROFS, objstore.ErrReadOnly},
+		{"create", syscall.EACCES, objstore.ErrReadOnly},
+		{"mkdir", syscall.EPERM, objstore.ErrReadOnly},
+		{"write", syscall.EIO, syscall.EIO},
+		{"fsync", syscall.EIO, syscall.EIO},
+		{"link", syscall.EMLINK, syscall.EMLINK},
 	} {
 		t.Run(fmt.Sprintf("%s %v", c.op, c.err), func(t *testing.T) {
 			root := t.TempDir()

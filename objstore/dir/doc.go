@@ -24,8 +24,8 @@
 // system after fsync had returned. They come out of the page cache as a rule,
 // so this proves what the kernel holds and has acknowledged as written, not
 // what the medium will return; audit.Verify reads again later. It catches bytes
-// that changed on their way into the file and writes that were lost, and costs
-// about a tenth of the write. With Options.NoReadBack the evidence is
+// that changed on their way into the file and writes that were lost, and makes
+// an Upload about a fifth slower. With Options.NoReadBack the evidence is
 // objstore.Echoed: the sums are those of the bytes handed to the file system.
 //
 // # Crashes
@@ -38,10 +38,11 @@
 // # Not handled
 //
 // The file system must have hard links (FAT has none) and tell names apart by
-// case; network file systems must do so atomically. A name in a key may have at
-// most 231 bytes, so that its temporary name fits in 255. No key may be a
-// directory of another (a and a/b): the second is ErrConflict. Directories that
-// have become empty stay. Tokens are not kept: bytes are compared instead. A
-// symbolic link inside the root is followed by Get and not shown by List; one that
-// leads out of the root is an error.
+// case; network file systems must do so atomically. Windows cannot sync
+// directories. The last name in a key may have at most 231 bytes, so that its
+// temporary name fits in 255. No key may be a directory of another (a and a/b):
+// the second is ErrConflict. Directories that have become empty stay. Tokens
+// are not kept: bytes are compared instead. A symbolic link inside the root is
+// followed by Get and not shown by List; one that leads out of the root is an
+// error.
 package dir

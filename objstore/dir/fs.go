@@ -111,9 +111,17 @@ func validID(id string) bool {
 }
 
 // isAbsent reports whether err says that there is no such file, also because
-// what should be its directory is a file.
+// what should be its directory is a file, or no file can have that name.
 func isAbsent(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
+}
+
+// unlessAbsent returns err, or nil if it says that there is no such file.
+func unlessAbsent(err error) error {
+	if isAbsent(err) {
+		return nil
+	}
+	return err
 }
 
 // readError adds the sentinel for a failed read.

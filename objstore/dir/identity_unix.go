@@ -13,7 +13,7 @@ import (
 func identity(fi os.FileInfo) string {
 	var inode uint64
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-		inode = uint64(st.Ino)
+		inode = st.Ino
 	}
 	return fmt.Sprintf("%x-%x-%x", fi.Size(), fi.ModTime().UnixNano(), inode)
 }

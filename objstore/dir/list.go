@@ -17,14 +17,12 @@ func (s *Store) List(ctx context.Context, prefix, after string) iter.Seq2[objsto
 	return func(yield func(objstore.Info, error) bool) {
 		w := walk{s: s, prefix: prefix, after: after}
 		w.visit = func(name string) (bool, error) {
-			if !strings.HasPrefix(name, prefix) || name <= after || objstore.ValidateKey(name) != nil {
+			if !strings.HasPrefix(name, prefix) || name <= after || !isKey(name) {
 				return true, nil
 			}
 			fi, err := s.root.Lstat(name)
-			if isAbsent(err) {
-				return true, nil // deleted a moment ago
-			} else if err != nil {
-				return false, err
+			if err != nil {
+				return true, unlessAbsent(err) // deleted a moment ago
 			}
 			return yield(s.info(name, fi), nil), nil
 		}
@@ -42,14 +40,12 @@ func (s *Store) Uploads(ctx context.Context, prefix string) iter.Seq2[objstore.P
 		w := walk{s: s, prefix: prefix}
 		w.visit = func(name string) (bool, error) {
 			key, id, ok := parseTemp(name)
-			if !ok || !strings.HasPrefix(key, prefix) || objstore.ValidateKey(key) != nil {
+			if !ok || !strings.HasPrefix(key, prefix) || !isKey(key) {
 				return true, nil
 			}
 			fi, err := s.root.Lstat(name)
-			if isAbsent(err) {
-				return true, nil // finished a moment ago
-			} else if err != nil {
-				return false, err
+			if err != nil {
+				return true, unlessAbsent(err) // finished a moment ago
 			}
 			return yield(objstore.Pending{Key: key, ID: id, Started: fi.ModTime()}, nil), nil
 		}
@@ -70,15 +66,16 @@ func (s *Store) Abort(ctx context.Context, p objstore.Pending) error {
 	case !validID(p.ID):
 		err = errors.New("no id of an upload: " + p.ID)
 	default:
-		if err = s.unlink(tempName(p.Key, p.ID)); isAbsent(err) {
-			err = nil
-		}
+		err = unlessAbsent(s.unlink(tempName(p.Key, p.ID)))
 	}
 	if err != nil {
 		return &objstore.Error{Op: "abort", Key: p.Key, Err: writeError(err)}
 	}
 	return nil
 }
+
+// isKey reports whether a file can be an object: anything may lie in a directory.
+func isKey(name string) bool { return objstore.ValidateKey(name) == nil }
 
 // walk visits files in ascending order of their paths.
 type walk struct {

@@ -5,18 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
-	"github.com/segtier/segtier/checksum"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -38,10 +37,28 @@ func open(t *testing.T, path string, opts Options) *Store {
 }
 
 func TestStoreKeepsTheLaw(t *testing.T) {
-	for name, opts := range map[string]Options{"read back": {}, "no read back": {NoReadBack: true}} {
-		t.Run(name, func(t *testing.T) {
-			storetest.Acceptance(t, func(t *testing.T) objstore.Store { return open(t, t.TempDir(), opts) })
-		})
+	storetest.Acceptance(t, func(t *testing.T) objstore.Store { return open(t, t.TempDir(), Options{}) })
+}
+
+// The evidence says no more than was done.
+func TestEvidence(t *testing.T) {
+	for _, c := range []struct {
+		opts Options
+		want objstore.Level
+	}{{Options{}, objstore.ReadBack}, {Options{NoReadBack: true}, objstore.Echoed}} {
+		s := open(t, t.TempDir(), c.opts)
+		for _, want := range []objstore.Level{c.want, objstore.ReadBack} { // the second time it is compared
+			ev, err := s.Upload(t.Context(), request("key", pattern(2*part)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range ev.Parts {
+				if p.Level != want {
+					t.Errorf("%+v: part %d is %v, want %v", c.opts, p.Part, p.Level, want)
+				}
+			}
+			holds(t, s, "key", pattern(2*part))
+		}
 	}
 }
 
@@ -111,6 +128,23 @@ func TestDirectoryInTheWay(t *testing.T) {
 		}
 	}
 	holds(t, s, "a/b", pattern(5))
+}
+
+// A name that the file system cannot have is refused in its own words.
+func TestNameTooLong(t *testing.T) {
+	root := t.TempDir()
+	s := open(t, root, Options{})
+	for _, key := range []string{strings.Repeat("x", 232), strings.Repeat("x", 256) + "/y"} {
+		if _, err := s.Upload(t.Context(), request(key, pattern(5))); !errors.Is(err, syscall.ENAMETOOLONG) {
+			t.Errorf("a name of %d bytes: %v", len(key), err)
+		}
+	}
+	if _, err := s.Upload(t.Context(), request(strings.Repeat("x", 231), pattern(5))); err != nil {
+		t.Error(err)
+	}
+	if names, err := filepath.Glob(filepath.Join(root, "*")); err != nil || len(names) != 1 {
+		t.Errorf("left are %q, %v", names, err)
+	}
 }
 
 // Two processes have two stores on one directory.
@@ -272,38 +306,4 @@ func TestCloseEndsUploads(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(root, "*")); err != nil || len(left) > 0 {
 		t.Errorf("left are %q, %v", left, err)
 	}
-}
-
-func ExampleOpen() {
-	root, err := os.MkdirTemp("", "segtier")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer os.RemoveAll(root)
-
-	store, err := Open(filepath.Join(root, "store"), Options{Create: true})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer store.Close()
-
-	data := "bytes of a segment"
-	ev, err := store.Upload(context.Background(), objstore.UploadRequest{
-		Key: "orders/0/segment", Body: strings.NewReader(data), Size: int64(len(data)), PartSize: 16 << 20,
-		PartSums: []checksum.Sum{{Len: int64(len(data)), CRC32C: checksum.CRC32C([]byte(data))}},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(ev.Size, "bytes,", ev.Parts[0].Level)
-	_, body, err := store.Get(context.Background(), "orders/0/segment", 9, 9, objstore.GetOptions{IfMatch: ev.Identity})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer body.Close()
-	b, err := io.ReadAll(body)
-	fmt.Printf("%s %v\n", b, err)
-	// Output:
-	// 18 bytes, read back
-	// a segment <nil>
 }

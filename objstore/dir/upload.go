@@ -292,7 +292,8 @@ func (u *upload) sumPart(ctx context.Context, i int, src io.ReaderAt, doing stri
 	}
 	if want := u.req.PartSums[i].CRC32C; crc != want {
 		return u.failed(i, fmt.Errorf("%w: %s: %w", objstore.ErrCorrupt, doing, &checksum.MismatchError{
-			What: "part " + strconv.Itoa(i), Off: off, Len: n, Want: want, Got: crc}))
+			What: "part " + strconv.Itoa(i), Off: off, Len: n, Want: want, Got: crc,
+		}))
 	}
 	return nil
 }

@@ -71,19 +71,30 @@ func (c *call) disarm() {
 	}
 }
 
-// renew replaces a context that the progress timeout has ended.
-func (c *call) renew() {
+// ready prepares the next attempt: it waits until the store wants requests
+// again, and replaces a context that the progress timeout has ended.
+func (c *call) ready() error {
+	for {
+		wait := time.Duration(c.e.pauseUntil.Load()) - time.Since(c.e.born)
+		if wait <= 0 {
+			break
+		}
+		if err := c.sleep(wait); err != nil {
+			return err
+		}
+	}
 	if c.ctx.Err() == nil {
-		return
+		return nil
 	}
 	c.timer = nil
 	ctx, cancel := context.WithCancelCause(c.caller)
 	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
 	c.ctx, c.cancel = ctx, cancel
-	if c.e.closed {
+	if c.e.closed { // and Close has seen the old context only
 		cancel(objstore.ErrClosed)
 	}
-	c.e.mu.Unlock()
+	return nil
 }
 
 // do runs attempt until it succeeds or another try is pointless. at says what
@@ -96,7 +107,7 @@ func (e *Endpoint) do(ctx context.Context, at objstore.Error, attempt func(*call
 	}
 	defer c.end()
 	for {
-		err := c.pause()
+		err := c.ready()
 		if err == nil {
 			err = attempt(c)
 		}
@@ -116,7 +127,7 @@ func (c *call) retry(err error, at objstore.Error) error {
 		at.Err = final
 		return &at
 	}
-	if context.Cause(c.ctx) == errStalled {
+	if errors.Is(context.Cause(c.ctx), errStalled) {
 		// Whatever the store made of it, it is a timeout: the caller has
 		// cancelled nothing.
 		err = fmt.Errorf("no byte from the store for %v: %w", c.e.opts.ProgressTimeout, os.ErrDeadlineExceeded)
@@ -136,13 +147,9 @@ func (c *call) retry(err error, at objstore.Error) error {
 	c.e.opts.Logger.DebugContext(c.caller, "retrying", "op", at.Op, "key", at.Key, "off", at.Off,
 		"try", c.tries.total, "wait", wait, "err", err)
 	c.e.heed(err)
-	c.renew()
-	if c.sleep(wait) != nil {
-		if final := c.interrupted(); final != nil {
-			at.Err = final
-			return &at
-		}
-		c.renew() // the timeout of the last attempt, fired late
+	if err := c.sleep(wait); err != nil {
+		at.Err = err
+		return &at
 	}
 	return nil
 }
@@ -165,7 +172,7 @@ func (c *call) interrupted() error {
 	}
 }
 
-// sleep waits, unless the call ends before. It is called without a slot.
+// sleep waits, unless the call is interrupted. It is called without a slot.
 func (c *call) sleep(d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -175,9 +182,10 @@ func (c *call) sleep(d time.Duration) error {
 	select {
 	case <-timer.C:
 		return nil
-	case <-c.ctx.Done():
-		return context.Cause(c.ctx)
+	case <-c.caller.Done():
+	case <-c.e.done:
 	}
+	return c.interrupted()
 }
 
 // heed remembers how long the store asked us to wait: that is for everybody.
@@ -194,23 +202,11 @@ func (e *Endpoint) heed(err error) {
 	}
 }
 
-// pause waits until the store wants requests again.
-func (c *call) pause() error {
-	for {
-		wait := time.Duration(c.e.pauseUntil.Load()) - time.Since(c.e.born)
-		if wait <= 0 {
-			return nil
-		}
-		if err := c.sleep(wait); err != nil {
-			return err
-		}
-	}
-}
-
 // describe returns err as the *objstore.Error of the whole call, without naming
 // the operation twice.
 func describe(err error, at objstore.Error, note string) error {
 	at.Err = err
+	//nolint:errorlint // only err itself: what wraps it would be lost
 	if oe, ok := err.(*objstore.Error); ok && oe.Op == at.Op {
 		at = *oe
 	}

@@ -25,9 +25,10 @@ type Options struct {
 	// it takes a slot and then goes at the speed of the line, so over times shorter
 	// than a part takes at this rate more may be seen. Reads are not bounded.
 	UploadBytesPerSecond int64
-	// Attempts is how often in a row a request is tried without gaining
-	// anything; 0 is 4, 1 is no retries. A Read that has verified one more piece
-	// starts counting anew. Throttled tries have a count of their own, 16.
+	// Attempts is how many tries in a row may fail before the call does; 0 is 4,
+	// 1 is no retries. A Read that has verified one more piece, and a List that
+	// has yielded one more object, start counting anew. Throttled tries have a
+	// count of their own, 16.
 	Attempts int
 	// ProgressTimeout is how long a store may send nothing before the request
 	// is given up and tried again; 0 is 10 s. It applies to Read and Stat.
@@ -178,7 +179,6 @@ func (e *Endpoint) Delete(ctx context.Context, keys ...string) error {
 // would have to hold while its consumer works.
 func (e *Endpoint) List(ctx context.Context, prefix, after string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
-		left := false
 		err := e.do(ctx, objstore.Error{Op: "list", Key: prefix}, func(c *call) error {
 			e.stats.lists.Add(1)
 			for info, err := range e.store.List(c.ctx, prefix, after) {
@@ -187,13 +187,13 @@ func (e *Endpoint) List(ctx context.Context, prefix, after string) iter.Seq2[obj
 				}
 				c.tries.gained()
 				after = info.Key
-				if left = !yield(info, nil); left {
+				if !yield(info, nil) {
 					return nil
 				}
 			}
 			return nil
 		})
-		if err != nil && !left {
+		if err != nil {
 			yield(objstore.Info{}, err)
 		}
 	}

@@ -89,7 +89,7 @@ func (e *Endpoint) Read(ctx context.Context, req ReadRequest) (objstore.Info, er
 	defer c.end()
 	r.call = c
 	for {
-		err := c.pause()
+		err := c.ready()
 		if err == nil {
 			err = r.attempt()
 		}
@@ -195,7 +195,7 @@ func (r *reading) drain(body io.Reader) error {
 				return err
 			}
 			if r.got == r.size {
-				return r.exhaust(body, err)
+				return r.exhaust(body, err != nil)
 			}
 		}
 		if err != nil {
@@ -248,9 +248,9 @@ func (r *reading) mismatch(i int, off int64, p *Piece, got uint32) error {
 
 // exhaust reads to the end of a body that has given all it should: a connection
 // is only used again after its end was seen.
-func (r *reading) exhaust(body io.Reader, err error) error {
-	if err != nil {
-		return nil // io.EOF; or a fault, too late to matter
+func (r *reading) exhaust(body io.Reader, ended bool) error {
+	if ended {
+		return nil // with io.EOF; or with a fault, too late to matter
 	}
 	var one [1]byte
 	if n, _ := body.Read(one[:]); n > 0 {

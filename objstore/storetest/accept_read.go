@@ -21,8 +21,17 @@ func readRules() []rule {
 			s.put("object", data)
 			size := int64(len(data))
 			for _, r := range [][2]int64{
-				{0, 1}, {0, size}, {1, 1}, {size - 1, 1}, {1, size - 1}, {0, size - 1}, {size - 10, 10},
-				{partSize - 1, 1}, {partSize - 1, 2}, {partSize, partSize}, {partSize - 3, partSize + 6},
+				{0, 1},
+				{0, size},
+				{1, 1},
+				{size - 1, 1},
+				{1, size - 1},
+				{0, size - 1},
+				{size - 10, 10},
+				{partSize - 1, 1},
+				{partSize - 1, 2},
+				{partSize, partSize},
+				{partSize - 3, partSize + 6},
 			} {
 				info, got, err := s.read("object", r[0], r[1], objstore.GetOptions{})
 				if err != nil || !bytes.Equal(got, data[r[0]:r[0]+r[1]]) || info.Size != size {
@@ -33,8 +42,20 @@ func readRules() []rule {
 		{"8/ranges outside the object are refused", func(s *suite) {
 			s.put("object", content(1, 100))
 			for _, r := range [][2]int64{
-				{100, 1}, {99, 2}, {0, 101}, {50, 100}, {101, 1}, {1 << 40, 10}, {-1, 1}, {-10, 10}, {0, 0}, {0, -1},
-				{1, math.MaxInt64}, {math.MaxInt64, 1}, {math.MaxInt64, math.MaxInt64}, {math.MinInt64, 1},
+				{100, 1},
+				{99, 2},
+				{0, 101},
+				{50, 100},
+				{101, 1},
+				{1 << 40, 10},
+				{-1, 1},
+				{-10, 10},
+				{0, 0},
+				{0, -1},
+				{1, math.MaxInt64},
+				{math.MaxInt64, 1},
+				{math.MaxInt64, math.MaxInt64},
+				{math.MinInt64, 1},
 			} {
 				_, _, err := s.read("object", r[0], r[1], objstore.GetOptions{})
 				if !errors.Is(err, objstore.ErrRange) {
@@ -106,8 +127,8 @@ func readRules() []rule {
 		{"8/a larger object, read concurrently", func(s *suite) {
 			data := content(1, 3*partSize)
 			s.put("object", data)
-			each(8, func(i int) {
-				for j := range 4 {
+			each(4, func(i int) {
+				for j := range 3 {
 					off := int64(i*1_000_003+j*77_777) % (2 * partSize)
 					n := int64(partSize) - int64(j*999_999)
 					_, got, err := s.read("object", off, n, objstore.GetOptions{})
@@ -119,10 +140,7 @@ func readRules() []rule {
 		}},
 		{"9/what is absent", func(s *suite) {
 			s.put("a/b/c", content(1, 10))
-			for _, key := range []string{"x", "a", "a/b", "a/b/c/d", "a/b/", "a/b/C"} {
-				if objstore.ValidateKey(key) != nil {
-					continue
-				}
+			for _, key := range []string{"x", "a", "a/b", "a/b/c/d", "a/b/C", strings.Repeat("x", 300)} {
 				_, err := s.store.Stat(s.ctx, key)
 				s.failsWith(err, objstore.ErrNotExist, "stat", key)
 				_, _, err = s.read(key, 0, 1, objstore.GetOptions{})

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -21,16 +22,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // recorder is a tester that only remembers that it failed.
 type recorder struct {
-	t      *testing.T
-	failed []string
+	t *testing.T
+
+	mu     sync.Mutex
+	failed []string // guarded by mu
 }
 
 func (r *recorder) Helper()                  {}
 func (r *recorder) Context() context.Context { return r.t.Context() }
 func (r *recorder) Logf(string, ...any)      {}
 func (r *recorder) Errorf(format string, args ...any) {
+	r.mu.Lock()
 	r.failed = append(r.failed, fmt.Sprintf(format, args...))
+	r.mu.Unlock()
 }
+
 func (r *recorder) Fatalf(format string, args ...any) {
 	r.Errorf(format, args...)
 	runtime.Goexit()
@@ -260,62 +266,6 @@ func TestAcceptanceSeesBrokenStores(t *testing.T) {
 			}
 		})
 	}
-}
-
-func ExampleAcceptance() {
-	// In a test of your own store:
-	_ = func(t *testing.T) {
-		Acceptance(t, func(t *testing.T) objstore.Store {
-			return NewMem() // an empty store of yours: its own directory, bucket or prefix
-		})
-	}
-	// Output:
-}
-
-func ExampleInject() {
-	ctx := context.Background()
-	store := Inject(NewMem(), Rules(
-		Rule{Op: "get", Key: "orders/*", Fault: Fault{Kind: Cut, At: 5}},
-	))
-	_, err := store.Upload(ctx, request("orders/a", []byte("all the bytes")))
-	fmt.Println("upload:", err)
-	for range 2 {
-		_, body, _ := store.Get(ctx, "orders/a", 0, 13, objstore.GetOptions{})
-		b, err := io.ReadAll(body)
-		fmt.Printf("get: %q, %v\n", b, err)
-		_ = body.Close()
-	}
-	// Output:
-	// upload: <nil>
-	// get: "all t", get orders/a bytes [0,13): unexpected EOF
-	// get: "all the bytes", <nil>
-}
-
-// The log is what golden files of whole paths are made of.
-func ExampleLog() {
-	ctx := context.Background()
-	store := Log(NewMem(), func(line string) { fmt.Println(line) })
-	data := content(1, partSize+1)
-	_, _ = store.Upload(ctx, request("orders/a", data))
-	_, _ = store.Upload(ctx, request("orders/a", data))
-	_, _ = store.Upload(ctx, request("orders/a", data[1:]))
-	_, body, _ := store.Get(ctx, "orders/a", 10, 100, objstore.GetOptions{})
-	_, _ = body.Read(make([]byte, 7))
-	_ = body.Close()
-	_, _, _ = store.Get(ctx, "orders/b", 0, 1, objstore.GetOptions{})
-	for range store.List(ctx, "orders/", "") {
-	}
-	_ = store.Delete(ctx, "orders/a", "orders/b")
-	_ = store.Close()
-	// Output:
-	// upload orders/a: 5242881 bytes in 2 parts
-	// upload orders/a: 5242881 bytes in 2 parts, existed
-	// upload orders/a: object exists with other content
-	// get orders/a [10,110): 7 bytes
-	// get orders/b [0,1): object does not exist
-	// list "orders/": 1 objects
-	// delete orders/a orders/b: done
-	// close: done
 }
 
 // bytesOf reads an object whole.

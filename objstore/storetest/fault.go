@@ -39,8 +39,10 @@ const (
 
 // String returns the kind's name.
 func (k Kind) String() string {
-	names := [...]string{"None", "FailBefore", "FailAfter", "Hang", "Wait", "Cut", "Stall", "Flip", "EarlyEOF",
-		"WrongSum", "DropPart", "WrongSize", "WrongIdentity", "ShortObject", "FlipStored"}
+	names := [...]string{
+		"None", "FailBefore", "FailAfter", "Hang", "Wait", "Cut", "Stall", "Flip", "EarlyEOF",
+		"WrongSum", "DropPart", "WrongSize", "WrongIdentity", "ShortObject", "FlipStored",
+	}
 	if int(k) < len(names) {
 		return names[k]
 	}

@@ -196,8 +196,11 @@ func TestFaultsOfAList(t *testing.T) {
 		n     int
 		err   error
 	}{
-		{Fault{}, 5, nil}, {Fault{Kind: FailBefore}, 0, ErrInjected}, {Fault{Kind: Cut, At: 3}, 3, ErrInjected},
-		{Fault{Kind: FailAfter}, 5, ErrInjected}, {Fault{Kind: Cut, At: 5}, 5, nil},
+		{Fault{}, 5, nil},
+		{Fault{Kind: FailBefore}, 0, ErrInjected},
+		{Fault{Kind: Cut, At: 3}, 3, ErrInjected},
+		{Fault{Kind: FailAfter}, 5, ErrInjected},
+		{Fault{Kind: Cut, At: 5}, 5, nil},
 	} {
 		n := 0
 		var last error

@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"strings"
+	"sync"
 
 	"github.com/segtier/segtier/objstore"
 )
@@ -68,13 +69,17 @@ type loggedBody struct {
 	l      *logged
 	key    string
 	off, n int64
-	read   int64
-	err    error // that ended it, other than io.EOF
-	closed bool
+
+	mu     sync.Mutex
+	read   int64 // guarded by mu
+	err    error // that ended it, other than io.EOF; guarded by mu
+	closed bool  // guarded by mu
 }
 
 func (b *loggedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.read += int64(n)
 	if err != nil && err != io.EOF {
 		b.err = err
@@ -83,12 +88,15 @@ func (b *loggedBody) Read(p []byte) (int, error) {
 }
 
 func (b *loggedBody) Close() error {
-	if !b.closed {
-		b.closed = true
-		result := fmt.Sprintf("%d bytes", b.read)
-		if b.err != nil {
-			result += ", then " + outcome(b.err)
-		}
+	b.mu.Lock()
+	first := !b.closed
+	b.closed = true
+	result := fmt.Sprintf("%d bytes", b.read)
+	if b.err != nil {
+		result += ", then " + outcome(b.err)
+	}
+	b.mu.Unlock()
+	if first {
 		b.l.say(nil, result, "get %s [%d,%d)", b.key, b.off, b.off+b.n)
 	}
 	return b.ReadCloser.Close()

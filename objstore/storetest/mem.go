@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/segtier/segtier/checksum"
@@ -198,14 +199,19 @@ func memPart(ctx context.Context, req *objstore.UploadRequest, i int, data []byt
 		if err == nil || errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return checksum.Sum{}, &objstore.Error{Op: "upload", Key: req.Key, Off: off, Len: n,
-			Err: fmt.Errorf("reading the body: %w", err)}
+		return checksum.Sum{}, &objstore.Error{
+			Op: "upload", Key: req.Key, Off: off, Len: n,
+			Err: fmt.Errorf("reading the body: %w", err),
+		}
 	}
 	sum := checksum.Sum{Len: n, CRC32C: checksum.CRC32C(part)}
 	if want := req.PartSums[i]; sum != want {
-		return sum, &objstore.Error{Op: "upload", Key: req.Key, Off: off, Len: n,
+		return sum, &objstore.Error{
+			Op: "upload", Key: req.Key, Off: off, Len: n,
 			Err: fmt.Errorf("%w: %w", objstore.ErrCorrupt, &checksum.MismatchError{
-				What: "part " + strconv.Itoa(i), Off: off, Len: n, Want: want.CRC32C, Got: sum.CRC32C})}
+				What: "part " + strconv.Itoa(i), Off: off, Len: n, Want: want.CRC32C, Got: sum.CRC32C,
+			}),
+		}
 	}
 	return sum, nil
 }
@@ -333,12 +339,12 @@ type memBody struct {
 	off, n  int64
 	rest    []byte
 	expired func() error // of the Get's context
-	closed  bool
+	closed  atomic.Bool
 }
 
 func (b *memBody) Read(p []byte) (int, error) {
 	err := b.expired()
-	if b.closed {
+	if b.closed.Load() {
 		err = errors.New("read of a closed body")
 	}
 	if err != nil {
@@ -353,6 +359,6 @@ func (b *memBody) Read(p []byte) (int, error) {
 }
 
 func (b *memBody) Close() error {
-	b.closed = true
+	b.closed.Store(true)
 	return nil
 }

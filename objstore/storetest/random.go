@@ -29,37 +29,23 @@ func Random(seed uint64) Plan {
 
 // randomFault is one of the honest faults that c can have.
 func randomFault(rng *rand.Rand, c Call) Fault {
-	inside := int64(0)
-	if c.Len > 0 {
-		inside = rng.Int64N(c.Len)
-	}
-	busy := &objstore.Error{Op: c.Op, Key: c.Key, Off: c.Off, Len: c.Len,
-		Err: objstore.ErrThrottled, RetryAfter: time.Duration(rng.IntN(3)) * time.Millisecond}
-	var choice []Fault // with a weight each, in tenths
+	before, after := Fault{Kind: FailBefore}, Fault{Kind: FailAfter}
+	busy := Fault{Kind: FailBefore, Err: &objstore.Error{
+		Op: c.Op, Key: c.Key, Off: c.Off, Len: c.Len,
+		Err: objstore.ErrThrottled, RetryAfter: time.Duration(rng.IntN(3)) * time.Millisecond,
+	}}
+	inside := rng.Int64N(max(c.Len, 4)) // a list has no Len and few objects
+	cut, flip := Fault{Kind: Cut, At: inside}, Fault{Kind: Flip, At: inside}
+
+	n := rng.IntN(10)
 	switch c.Op {
 	case "get":
-		choice = []Fault{
-			{Kind: Cut, At: inside}, {Kind: Cut, At: inside}, {Kind: Cut, At: inside}, {Kind: Cut, At: inside},
-			{Kind: Flip, At: inside}, {Kind: Flip, At: inside},
-			{Kind: FailAfter}, {Kind: FailBefore}, {Kind: FailBefore}, {Kind: FailBefore, Err: busy},
-		}
+		return [10]Fault{cut, cut, cut, cut, flip, flip, after, before, before, busy}[n]
 	case "upload":
-		choice = []Fault{
-			{Kind: FailAfter}, {Kind: FailAfter}, {Kind: FailAfter}, {Kind: FailAfter},
-			{Kind: Cut, At: inside}, {Kind: Cut, At: inside}, {Kind: Flip, At: inside},
-			{Kind: FailBefore}, {Kind: FailBefore}, {Kind: FailBefore, Err: busy},
-		}
+		return [10]Fault{cut, cut, flip, after, after, after, after, before, before, busy}[n]
 	case "list", "uploads":
-		at := rng.Int64N(4)
-		choice = []Fault{
-			{Kind: Cut, At: at}, {Kind: Cut, At: at}, {Kind: Cut, At: at}, {Kind: Cut, At: at}, {Kind: Cut, At: at},
-			{Kind: FailAfter}, {Kind: FailAfter}, {Kind: FailBefore}, {Kind: FailBefore}, {Kind: FailBefore, Err: busy},
-		}
+		return [10]Fault{cut, cut, cut, cut, cut, after, after, before, before, busy}[n]
 	default:
-		choice = []Fault{
-			{Kind: FailAfter}, {Kind: FailAfter}, {Kind: FailAfter}, {Kind: FailAfter}, {Kind: FailAfter}, {Kind: FailAfter},
-			{Kind: FailBefore}, {Kind: FailBefore}, {Kind: FailBefore}, {Kind: FailBefore, Err: busy},
-		}
+		return [10]Fault{after, after, after, after, after, after, before, before, before, busy}[n]
 	}
-	return choice[rng.IntN(len(choice))]
 }
