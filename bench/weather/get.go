@@ -1,0 +1,3 @@
+package weather
+
+const writeSize = 256 << 10
