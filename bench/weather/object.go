@@ -111,6 +111,9 @@ func (o *Object) Header() object.Header { return o.header }
 // Location returns what a FINISHED record says of the object.
 func (o *Object) Location() object.Location { return o.loc }
 
+// Tail parses the object's tail: sums, chunk table, sections.
+func (o *Object) Tail() (*object.Tail, error) { return object.ParseTail(o.tail, o.loc) }
+
 // ReadAt implements io.ReaderAt over the whole object.
 func (o *Object) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
