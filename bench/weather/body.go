@@ -40,7 +40,7 @@ func (x *exchange) receive() (*received, error) {
 		if size, err = parseNumber(h.Get("X-Amz-Decoded-Content-Length")); err != nil {
 			return nil, &failure{http.StatusLengthRequired, "MissingContentLength", "You must provide the x-amz-decoded-content-length header.", 0}
 		}
-		chunks = &chunkReader{r: bufio.NewReaderSize(x.r.Body, writeSize)}
+		chunks = newChunkReader(x.r.Body)
 		body = chunks
 	}
 	if size < 0 {
@@ -121,6 +121,10 @@ type chunkReader struct {
 }
 
 var errChunks = &failure{http.StatusBadRequest, "InvalidRequest", "The aws-chunked encoding of the body is malformed", 0}
+
+func newChunkReader(r io.Reader) *chunkReader {
+	return &chunkReader{r: bufio.NewReaderSize(r, writeSize)}
+}
 
 // Read implements io.Reader.
 func (c *chunkReader) Read(p []byte) (int, error) {

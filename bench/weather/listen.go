@@ -70,7 +70,8 @@ func (s *Server) Start(ctx context.Context) (Addresses, error) {
 			Handler: port.handler, ReadHeaderTimeout: time.Minute,
 			ErrorLog: log.New(io.Discard, "", 0), // of clients that leave, as they do here
 		}
-		if port.handler == http.Handler(s) {
+		server.ConnState = s.joinConn
+		if port.url != &at.Admin {
 			server.ConnState, server.ConnContext = s.connState, s.connContext
 		}
 		server.Protocols = new(http.Protocols)

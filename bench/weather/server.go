@@ -363,7 +363,18 @@ func (x *exchange) throttle(mine, all *pace, n int) bool {
 	return sleep(x.r.Context(), d)
 }
 
-// connState follows a connection of a listener.
+// joinConn has Close wait for a connection's goroutine.
+func (s *Server) joinConn(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.running.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		s.running.Done()
+	case http.StateActive, http.StateIdle:
+	}
+}
+
+// connState follows a connection of a client.
 func (s *Server) connState(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -372,6 +383,7 @@ func (s *Server) connState(c net.Conn, state http.ConnState) {
 		s.count.connection(-1)
 	case http.StateActive, http.StateIdle:
 	}
+	defer s.joinConn(c, state)
 	v, ok := s.started.conns.Load(c)
 	if !ok {
 		return
