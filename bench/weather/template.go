@@ -210,10 +210,11 @@ func (s *stream) sum(g int64) uint32 {
 	return s.outer ^ s.outerOffset.of(uint64(s.offset(g))) ^ s.outerTime.of(uint64(s.time(g)))
 }
 
-// fill writes the stream's bytes from pos on to dst. scratch holds a batch; it is
-// used at the borders.
+// fill writes the stream's bytes from pos on to dst. scratch holds a batch, or
+// more; it is used at the borders.
 func (s *stream) fill(dst []byte, pos int64, scratch []byte) {
 	size := s.size()
+	scratch = scratch[:size] // what is longer was another stream's
 	g := pos / size
 	if skip := pos - g*size; skip > 0 {
 		s.put(scratch, g)
