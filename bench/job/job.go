@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 )
 
 // maxLine bounds a line of the protocol: a job may list some thousand objects
@@ -22,8 +23,9 @@ type Job struct {
 	Server string `json:"server,omitempty"` // URL of the store
 	CAFile string `json:"caFile,omitempty"` // authorities for https
 	Bucket string `json:"bucket,omitempty"`
-	Sink   string `json:"sink,omitempty"`  // address that served bytes are written to
-	Label  string `json:"label,omitempty"` // of this job, unique: the sink's sums carry it
+	Client string `json:"client,omitempty"` // access key: the server tells clients apart by it
+	Sink   string `json:"sink,omitempty"`   // address that served bytes are written to
+	Label  string `json:"label,omitempty"`  // of this job, unique: the sink's sums carry it
 
 	World   json.RawMessage `json:"world,omitempty"`   // of the generated segments; runners of ours know what it means
 	Objects []Object        `json:"objects,omitempty"` // to read, in this order
@@ -43,12 +45,11 @@ type Job struct {
 // Object is an object to be read.
 type Object struct {
 	Key     string   `json:"key"`
-	Size    int64    `json:"size"`              // of the whole object
-	LogSize int64    `json:"logSize"`           // of its first part, which is what is served
-	CRC32C  uint32   `json:"crc32c"`            // of that part
-	Chunk   int64    `json:"chunk,omitempty"`   // bytes that each sum covers
-	Sums    []uint32 `json:"sums,omitempty"`    // CRC-32C of the chunks of that part
-	Options string   `json:"options,omitempty"` // unused by peers
+	Size    int64    `json:"size"`            // of the whole object
+	LogSize int64    `json:"logSize"`         // of its first part, which is what is served
+	CRC32C  uint32   `json:"crc32c"`          // of that part
+	Chunk   int64    `json:"chunk,omitempty"` // bytes that each sum covers
+	Sums    []uint32 `json:"sums,omitempty"`  // CRC-32C of the chunks of that part
 }
 
 // Result is what came of a job.
@@ -65,6 +66,7 @@ type Result struct {
 	Allocs     int64 `json:"allocs"`     // allocations
 	PeakRSS    int64 `json:"peakRSS"`    // bytes; 0 where the system does not say
 
+	Keys   []string           `json:"keys,omitempty"`   // of the objects that were uploaded
 	Values map[string]float64 `json:"values,omitempty"` // what only one work knows
 	Error  string             `json:"error,omitempty"`
 	// Missing says that the subject does not exist (yet) and why; it is no failure.
@@ -114,7 +116,7 @@ func Do(ctx context.Context, j Job, works map[string]Work) Result {
 	values, err := work(ctx, j, &m)
 	switch {
 	case errors.Is(err, ErrMissing):
-		r.Missing = err.Error()
+		r.Missing = strings.TrimPrefix(err.Error(), ErrMissing.Error()+": ")
 	case err != nil:
 		r.Error = err.Error()
 	case m.state != stopped:

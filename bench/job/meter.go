@@ -2,6 +2,8 @@ package job
 
 import (
 	"runtime"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -10,6 +12,9 @@ import (
 type Meter struct {
 	state meterState
 	bytes atomic.Int64
+
+	mu   sync.Mutex
+	keys []string // guarded by mu
 
 	began        time.Time
 	mem          runtime.MemStats
@@ -43,6 +48,13 @@ func (m *Meter) Start() {
 // Count adds to the bytes that were served or sent.
 func (m *Meter) Count(n int64) { m.bytes.Add(n) }
 
+// Wrote names an object that was uploaded, for the lab to look at.
+func (m *Meter) Wrote(key string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keys = append(m.keys, key)
+}
+
 // Stop ends; only the first call counts.
 func (m *Meter) Stop() {
 	if m.state != running {
@@ -65,4 +77,8 @@ func (m *Meter) fill(r *Result) {
 	r.Wall, r.User, r.System = m.wall, m.endUser, m.endSystem
 	r.AllocBytes, r.Allocs, r.PeakRSS = m.allocBytes, m.allocs, m.peak
 	r.Bytes = m.bytes.Load()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	slices.Sort(m.keys)
+	r.Keys = m.keys
 }
