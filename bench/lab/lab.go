@@ -45,7 +45,8 @@ type lab struct {
 
 	at      weather.Addresses
 	caFile  string
-	sink    *sink
+	sink    string // address
+	check   checker
 	watch   loadWatch
 	ours    doer
 	peers   map[string]doer   // by subject/work
@@ -84,9 +85,7 @@ func (l *lab) run(j job.Job, want wants) (job.Result, error) {
 		j.Server = l.at.HTTP
 	}
 	j.CAFile, j.Bucket, j.Client = l.caFile, bucket, j.Subject
-	if l.sink != nil {
-		j.Sink = l.sink.addr
-	}
+	j.Sink = l.sink
 	if why := l.lacks(j.Subject, j.Work); why != "" {
 		return job.Result{}, fmt.Errorf("%w: %s", job.ErrMissing, why)
 	}
@@ -107,13 +106,8 @@ func (l *lab) run(j job.Job, want wants) (job.Result, error) {
 		return res, fmt.Errorf("%s/%s: %s", j.Subject, j.Work, res.Error)
 	}
 	for suffix, sum := range want {
-		got, err := l.sink.take(ctx, j.Label+suffix)
-		if err != nil {
+		if err := l.check.served(ctx, j.Label+suffix, sum); err != nil {
 			return res, err
-		}
-		if got.Error != "" || got.Bytes != sum.Len || got.CRC32C != sum.CRC32C {
-			return res, void{fmt.Sprintf("%s/%s served %d bytes that sum to %08x, not %d that sum to %08x %s",
-				j.Subject, j.Work, got.Bytes, got.CRC32C, sum.Len, sum.CRC32C, got.Error)}
 		}
 	}
 	return res, nil
@@ -199,23 +193,43 @@ func (l *lab) counted(j job.Job, want wants) (job.Result, weather.Stats, error) 
 	return res, s, err
 }
 
-// content returns the CRC-32C and the size of an object, as it is in the store.
-func (l *lab) content(key string) (checksum.Sum, error) {
-	req, err := http.NewRequestWithContext(l.ctx, http.MethodGet, l.at.HTTP+"/"+bucket+"/"+key, nil)
+// checker says whether bytes are what they should be. An error that is void says
+// that they are not.
+type checker interface {
+	served(ctx context.Context, label string, want checksum.Sum) error
+	written(ctx context.Context, key string, want checksum.Sum) error
+}
+
+// both is the checker of a lab: the sink knows what was served, the store what
+// was written.
+type both struct {
+	*sink
+	store string // URL of the bucket
+}
+
+// written reads an object back.
+func (b both) written(ctx context.Context, key string, want checksum.Sum) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.store+"/"+key, nil)
 	if err != nil {
-		return checksum.Sum{}, err
+		return err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return checksum.Sum{}, err
+		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return checksum.Sum{}, fmt.Errorf("reading %s back: %s", key, resp.Status)
+		return void{fmt.Sprintf("reading %s back: %s", key, resp.Status)}
 	}
 	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	n, err := io.Copy(h, resp.Body)
-	return checksum.Sum{Len: n, CRC32C: h.Sum32()}, err
+	if err != nil {
+		return err
+	}
+	if n != want.Len || h.Sum32() != want.CRC32C {
+		return void{fmt.Sprintf("%s has %d bytes that sum to %08x, not %d that sum to %08x", key, n, h.Sum32(), want.Len, want.CRC32C)}
+	}
+	return nil
 }
 
 // checkObjects reads back what a job wrote.
@@ -224,12 +238,8 @@ func (l *lab) checkObjects(res job.Result, want checksum.Sum, n int) error {
 		return void{fmt.Sprintf("%s/%s wrote %d objects, not %d", res.Subject, res.Work, len(res.Keys), n)}
 	}
 	for _, key := range res.Keys {
-		got, err := l.content(key)
-		if err != nil {
-			return void{err.Error()}
-		}
-		if got != want {
-			return void{fmt.Sprintf("%s wrote %d bytes that sum to %08x, not %d that sum to %08x", res.Subject, got.Len, got.CRC32C, want.Len, want.CRC32C)}
+		if err := l.check.written(l.ctx, key, want); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -189,12 +189,14 @@ func open(ctx context.Context, work string, o options, stdout, stderr io.Writer)
 	if err := json.Unmarshal([]byte(text), &l.at); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("weather server said %q: %w", text, err), server.stop())
 	}
-	if l.sink, err = startSink(ctx); err != nil {
+	served, sinkProcess, err := startSink(ctx)
+	if err != nil {
 		return nil, nil, errors.Join(err, server.stop())
 	}
-	l.watch.pids = []int{server.cmd.Process.Pid, l.sink.cmd.Process.Pid}
+	l.sink, l.check = served.addr, both{served, l.at.HTTP + "/" + bucket}
+	l.watch.pids = []int{server.cmd.Process.Pid, sinkProcess.cmd.Process.Pid}
 	l.caFile = filepath.Join(work, "ca.pem")
-	stop = func() error { return errors.Join(l.sink.stop(), server.stop()) }
+	stop = func() error { return errors.Join(served.stop(), server.stop()) }
 	if err := os.WriteFile(l.caFile, []byte(l.at.CA), 0o600); err != nil {
 		return nil, nil, errors.Join(err, stop())
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/segtier/segtier/bench/job"
 	"github.com/segtier/segtier/bench/subject"
 	"github.com/segtier/segtier/bench/weather"
+	"github.com/segtier/segtier/checksum"
 )
 
 // What this program is when the lab starts it again.
@@ -112,28 +113,34 @@ func (h *helper) stop() error {
 	return h.cmd.Wait()
 }
 
-// sink is the process that is served, and what it says it got.
+// sink is what the process that is served says it got.
 type sink struct {
-	*helper
 	addr string
 	read sync.WaitGroup
+	end  func() error // of the process
 
 	mu      sync.Mutex
 	got     map[string]job.Received // by label; guarded by mu
 	changed chan struct{}           // guarded by mu
 }
 
-func startSink(ctx context.Context) (*sink, error) {
+func startSink(ctx context.Context) (*sink, *helper, error) {
 	h, err := startHelper(ctx, roleSink)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	s := &sink{helper: h, got: map[string]job.Received{}, changed: make(chan struct{})}
-	if s.addr, err = h.firstLine(); err != nil {
-		return nil, err
+	addr, err := h.firstLine()
+	if err != nil {
+		return nil, nil, err
 	}
+	return newSink(addr, h.lines, h.stop), h, nil
+}
+
+// newSink reads lines until they end. end makes them end.
+func newSink(addr string, lines io.Reader, end func() error) *sink {
+	s := &sink{addr: addr, end: end, got: map[string]job.Received{}, changed: make(chan struct{})}
 	s.read.Go(func() {
-		dec := json.NewDecoder(h.lines)
+		dec := json.NewDecoder(lines)
 		for {
 			var r job.Received
 			if dec.Decode(&r) != nil {
@@ -146,7 +153,7 @@ func startSink(ctx context.Context) (*sink, error) {
 			s.mu.Unlock()
 		}
 	})
-	return s, nil
+	return s
 }
 
 // take returns what came with a label.
@@ -172,8 +179,21 @@ func (s *sink) take(ctx context.Context, label string) (job.Received, error) {
 	}
 }
 
+// served says whether what came with a label is what should have come.
+func (s *sink) served(ctx context.Context, label string, want checksum.Sum) error {
+	got, err := s.take(ctx, label)
+	if err != nil {
+		return err
+	}
+	if got.Error != "" || got.Bytes != want.Len || got.CRC32C != want.CRC32C {
+		return void{fmt.Sprintf("%s served %d bytes that sum to %08x, not %d that sum to %08x %s",
+			label, got.Bytes, got.CRC32C, want.Len, want.CRC32C, got.Error)}
+	}
+	return nil
+}
+
 func (s *sink) stop() error {
-	err := s.helper.stop()
+	err := s.end()
 	s.read.Wait()
 	return err
 }
