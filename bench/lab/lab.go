@@ -60,6 +60,7 @@ type lab struct {
 	label    int
 	upload   map[int64]subject.Segment
 	settings map[string]settings // best ones of a sweep, by work/subject
+	hits     map[string]float64  // hit ratios, by trace/policy
 }
 
 // settings of a client.

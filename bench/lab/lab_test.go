@@ -122,7 +122,7 @@ func newLab(t *testing.T, out io.Writer) *lab {
 	t.Helper()
 	return &lab{
 		ctx: t.Context(), work: t.TempDir(), quick: true, plan: plan{rounds: 1, short: true}, log: io.Discard,
-		peers: map[string]doer{}, missing: map[string]string{}, upload: map[int64]subject.Segment{}, settings: map[string]settings{},
+		peers: map[string]doer{}, missing: map[string]string{}, upload: map[int64]subject.Segment{}, settings: map[string]settings{}, hits: map[string]float64{},
 		print: jsonPrinter{json.NewEncoder(out)},
 	}
 }

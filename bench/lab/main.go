@@ -1,7 +1,7 @@
 // Command lab measures segtier beside what a user would pick instead: in one run,
 // on the same bytes, client and server in processes of their own.
 //
-//	go run ./bench/lab                     everything; hours on two cores
+//	go run ./bench/lab                     everything; an hour or more on two cores
 //	go run ./bench/lab --only 'fill|gets'  the figures whose names match
 //	go run ./bench/lab --quick             one shortened round of everything, under a minute
 //	go run ./bench/lab --json              a line of JSON for each figure
@@ -148,7 +148,7 @@ func open(ctx context.Context, work string, o options, stdout, stderr io.Writer)
 		plan:   plan{rounds: o.rounds, extra: o.rounds, short: o.quick},
 		ours:   runner{path: exe, args: []string{"-role", roleRunner}},
 		peers:  map[string]doer{},
-		upload: map[int64]subject.Segment{}, settings: map[string]settings{}, missing: map[string]string{},
+		upload: map[int64]subject.Segment{}, settings: map[string]settings{}, hits: map[string]float64{}, missing: map[string]string{},
 	}
 	if o.verbose || !o.quick {
 		l.log = stderr

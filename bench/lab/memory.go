@@ -130,8 +130,21 @@ func segmentMemory(l *lab) error {
 	}, "")
 }
 
-// policy returns the hit ratio of a cache on a trace.
+// policy returns the hit ratio of a cache on a trace. It is the same each time,
+// so it is run once.
 func (l *lab) policy(trace, name string) (float64, error) {
+	key := trace + "/" + name
+	if r, ok := l.hits[key]; ok {
+		return r, nil
+	}
+	r, err := l.runPolicy(trace, name)
+	if err == nil {
+		l.hits[key] = r
+	}
+	return r, err
+}
+
+func (l *lab) runPolicy(trace, name string) (float64, error) {
 	shorten := scale(l, 1, 40)
 	o := policy.Options{HalfKnown: name == "segtier-half", Shorten: shorten, Seed: 1}
 	t, err := policy.Make(trace, o)

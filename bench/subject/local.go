@@ -12,8 +12,10 @@ import (
 	"github.com/segtier/segtier/objstore"
 )
 
-// local is a store of generated objects in this process, for what is not about
-// transfer.
+// NewStore returns a read-only store of generated objects in this process, for
+// what is not about transfer.
+func NewStore() objstore.Store { return &local{} }
+
 type local struct {
 	objects sync.Map     // key → *weather.Object
 	data    atomic.Int64 // bytes of logs that were asked for

@@ -18,7 +18,6 @@ import (
 	"github.com/segtier/segtier/fetch"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/object"
-	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/segment"
 )
 
@@ -310,5 +309,3 @@ func segmentMemory(_ context.Context, j job.Job, m *job.Meter) (map[string]float
 	runtime.KeepAlive(meta)
 	return map[string]float64{"bytesPerSegment": float64(after-before) / float64(n)}, nil
 }
-
-var _ objstore.Store = (*local)(nil)
