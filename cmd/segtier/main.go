@@ -8,6 +8,7 @@
 //	segtier offset PARTITION TIME       find the earliest offset at or after a time
 //	segtier explain PARTITION OFFSET    show how an offset is found: record, object, chunk, range
 //	segtier verify [PARTITION…]         read every byte and check it
+//	segtier replay [TRACE]              drive consumer traffic, recorded or made up, and measure it
 //	segtier version                     the version of this build
 //	segtier completion SHELL            a completion script for bash, zsh, fish or powershell
 //
@@ -38,6 +39,9 @@
 //	explain  the fields of ls, and object, chunk, batch and gets
 //	verify   a line for each damage: reason topic topicId partition segmentId
 //	         startOffset endOffset object position sizeBytes message
+//	replay   one line: consumers seconds fetches sizeBytes endOfTier errors cutShort, and
+//	         latency, service and startDelay: {count meanMicros p50Micros p90Micros
+//	         p99Micros p999Micros maxMicros}, gets fetchedBytes
 //	version  version revision goVersion
 //
 // Keys and values of records are bytes. In a table, text is shown as it is and

@@ -98,6 +98,9 @@ func (a *app) openWriter(ctx context.Context, o segtier.Options) (*opened, error
 
 func (a *app) wire(ctx context.Context, o segtier.Options) (*opened, error) {
 	o.Logger = a.logger()
+	if a.tune != nil {
+		a.tune(&o)
+	}
 	tier, err := segtier.Open(ctx, o)
 	res := &opened{Tier: tier, meta: o.Metadata, store: o.Store}
 	if err != nil {
