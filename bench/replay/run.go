@@ -183,11 +183,11 @@ func (r *run) consume(ctx context.Context, number int, queue []job) {
 	defer res.Release()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for round := time.Duration(0); ; round++ {
+	for round := 0; ; round++ {
 		for i := range queue {
 			due := time.Now()
 			if !r.o.Full {
-				due = r.began.Add(queue[i].due + round*r.span)
+				due = r.began.Add(queue[i].due + time.Duration(int64(round)*int64(r.span)))
 			}
 			if !r.until.IsZero() && !due.Before(r.until) {
 				return

@@ -128,8 +128,10 @@ func TestReadersGetTheRightBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	weathers := map[string]Schedule{"lies": {Faults: []Fault{
-		{Kind: Whole, Share: .15, Attempts: 1}, {Kind: WrongRange, Share: .15, Attempts: 1},
-		{Kind: Short, Share: .15, At: -1, Attempts: 1}, {Kind: Flip, Share: .4, At: -1, Attempts: 1},
+		{Kind: Whole, Share: .15, Attempts: 1},
+		{Kind: WrongRange, Share: .15, Attempts: 1},
+		{Kind: Short, Share: .15, At: -1, Attempts: 1},
+		{Kind: Flip, Share: .4, At: -1, Attempts: 1},
 	}}}
 	for _, name := range Presets() {
 		weathers[name], _ = ParseSchedule(name) // known

@@ -15,7 +15,8 @@ import (
 	"strings"
 )
 
-// algorithm is one of S3's checksum algorithms, spelled as in x-amz-checksum-…
+// algorithm is one of S3's checksum algorithms, spelled as in the names
+// of headers.
 type algorithm string
 
 const (

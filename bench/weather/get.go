@@ -216,7 +216,7 @@ func (x *exchange) sendObject(o *found, first, n int64, partial bool) error {
 	if partial {
 		code = http.StatusPartialContent
 	}
-	var stallAt, flipAt, endAt, rst = int64(-1), int64(-1), int64(-1), false
+	stallAt, flipAt, endAt, rst := int64(-1), int64(-1), int64(-1), false
 	switch {
 	case partial && n < total && x.strikes(Whole):
 		first, n, partial, code = 0, total, false, http.StatusOK

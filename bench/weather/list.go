@@ -137,15 +137,16 @@ func (x *exchange) listParts() error {
 		after = 0
 	}
 	var out struct {
-		XMLName               xml.Name `xml:"ListPartsResult"`
-		Bucket, Key, UploadId string
-		PartNumberMarker      int
-		NextPartNumberMarker  int
-		MaxParts              int
-		IsTruncated           bool
-		ChecksumAlgorithm     string `xml:",omitempty"`
-		ChecksumType          string `xml:",omitempty"`
-		Part                  []xmlPart
+		XMLName              xml.Name `xml:"ListPartsResult"`
+		Bucket, Key          string
+		UploadID             string `xml:"UploadId"`
+		PartNumberMarker     int
+		NextPartNumberMarker int
+		MaxParts             int
+		IsTruncated          bool
+		ChecksumAlgorithm    string `xml:",omitempty"`
+		ChecksumType         string `xml:",omitempty"`
+		Part                 []xmlPart
 	}
 	s := &x.s.store
 	s.mu.Lock()
@@ -171,7 +172,7 @@ func (x *exchange) listParts() error {
 		out.Part, out.NextPartNumberMarker = append(out.Part, listed), p.number
 	}
 	s.mu.Unlock()
-	out.Bucket, out.Key, out.UploadId, out.MaxParts, out.PartNumberMarker = x.bucket, x.name, u.id, most, after
+	out.Bucket, out.Key, out.UploadID, out.MaxParts, out.PartNumberMarker = x.bucket, x.name, u.id, most, after
 	x.answer(http.StatusOK, out)
 	return nil
 }
@@ -179,7 +180,8 @@ func (x *exchange) listParts() error {
 // listUploads serves ListMultipartUploads.
 func (x *exchange) listUploads() error {
 	type listed struct {
-		Key, UploadId     string
+		Key               string
+		UploadID          string `xml:"UploadId"`
 		Initiated         string
 		ChecksumAlgorithm string `xml:",omitempty"`
 		ChecksumType      string `xml:",omitempty"`
@@ -189,7 +191,7 @@ func (x *exchange) listUploads() error {
 		Bucket, Prefix     string
 		KeyMarker          string
 		NextKeyMarker      string `xml:",omitempty"`
-		NextUploadIdMarker string `xml:",omitempty"`
+		NextUploadIDMarker string `xml:"NextUploadIdMarker,omitempty"`
 		MaxUploads         int
 		IsTruncated        bool
 		Upload             []listed
@@ -204,7 +206,7 @@ func (x *exchange) listUploads() error {
 			continue
 		}
 		out.Upload = append(out.Upload, listed{
-			Key: u.name, UploadId: u.id, Initiated: u.began.UTC().Format("2006-01-02T15:04:05.000Z"),
+			Key: u.name, UploadID: u.id, Initiated: u.began.UTC().Format("2006-01-02T15:04:05.000Z"),
 			ChecksumAlgorithm: strings.ToUpper(string(u.algorithm)), ChecksumType: u.kind,
 		})
 	}
@@ -213,12 +215,12 @@ func (x *exchange) listUploads() error {
 		if c := strings.Compare(a.Key, b.Key); c != 0 {
 			return c
 		}
-		return strings.Compare(a.UploadId, b.UploadId)
+		return strings.Compare(a.UploadID, b.UploadID)
 	})
 	if len(out.Upload) > most {
 		out.Upload, out.IsTruncated = out.Upload[:most], true
 		if most > 0 {
-			out.NextKeyMarker, out.NextUploadIdMarker = out.Upload[most-1].Key, out.Upload[most-1].UploadId
+			out.NextKeyMarker, out.NextUploadIDMarker = out.Upload[most-1].Key, out.Upload[most-1].UploadID
 		}
 	}
 	out.Bucket, out.Prefix, out.KeyMarker, out.MaxUploads = x.bucket, prefix, keyAfter, most

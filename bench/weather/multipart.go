@@ -54,9 +54,10 @@ func (x *exchange) create() error {
 		x.header().Set("X-Amz-Checksum-Type", u.kind)
 	}
 	x.answer(http.StatusOK, struct {
-		XMLName               struct{} `xml:"InitiateMultipartUploadResult"`
-		Bucket, Key, UploadId string
-	}{Bucket: x.bucket, Key: x.name, UploadId: u.id})
+		XMLName     struct{} `xml:"InitiateMultipartUploadResult"`
+		Bucket, Key string
+		UploadID    string `xml:"UploadId"`
+	}{Bucket: x.bucket, Key: x.name, UploadID: u.id})
 	return nil
 }
 

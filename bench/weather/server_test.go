@@ -124,8 +124,13 @@ func TestRanges(t *testing.T) {
 			spec     string
 			from, to int
 		}{
-			{"0-0", 0, 1}, {"0-99", 0, 100}, {"1048576-2097151", 1 << 20, 2 << 20}, {fmt.Sprintf("%d-", n-10), n - 10, n},
-			{"-7", n - 7, n}, {fmt.Sprintf("5-%d", 10*n), 5, n}, {fmt.Sprintf("-%d", 10*n), 0, n},
+			{"0-0", 0, 1},
+			{"0-99", 0, 100},
+			{"1048576-2097151", 1 << 20, 2 << 20},
+			{fmt.Sprintf("%d-", n-10), n - 10, n},
+			{"-7", n - 7, n},
+			{fmt.Sprintf("5-%d", 10*n), 5, n},
+			{fmt.Sprintf("-%d", 10*n), 0, n},
 		} {
 			r := p.want(206, "GET", url, nil, "Range: bytes="+c.spec)
 			if !bytes.Equal(r.body, b[c.from:c.to]) || r.header.Get("Content-Range") != fmt.Sprintf("bytes %d-%d/%d", c.from, c.to-1, n) {
@@ -492,8 +497,16 @@ func TestSchedules(t *testing.T) {
 
 func TestSpecs(t *testing.T) {
 	for _, bad := range []Spec{
-		{BatchBytes: 10}, {BatchBytes: 100, Records: 50}, {Records: 256}, {ChunkBytes: 1000}, {ChunkBytes: 512}, {SegmentBytes: 100},
-		{SegmentBytes: 1 << 40}, {Partitions: -1}, {Segments: -1}, {Topic: "a/b"},
+		{BatchBytes: 10},
+		{BatchBytes: 100, Records: 50},
+		{Records: 256},
+		{ChunkBytes: 1000},
+		{ChunkBytes: 512},
+		{SegmentBytes: 100},
+		{SegmentBytes: 1 << 40},
+		{Partitions: -1},
+		{Segments: -1},
+		{Topic: "a/b"},
 	} {
 		if _, err := bad.Tier(); err == nil {
 			t.Errorf("%+v is a spec", bad)

@@ -99,7 +99,7 @@ func newBlock(size, records, less int, seed uint32) (b []byte, tagAt int, ok boo
 		if !fits || i == 0 && value < tagSize {
 			return nil, 0, false
 		}
-		at := 0
+		var at int
 		if b, at = appendRecord(b, i, key, value, rnd); i == 0 {
 			tagAt = at
 		}

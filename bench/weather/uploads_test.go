@@ -281,8 +281,10 @@ func TestMultipartRules(t *testing.T) {
 	refused(small.complete(small.document(nil)), "EntityTooSmall")
 	refused(small.part(3, b, "X-Amz-Checksum-Crc32c: "+crc(b)), "InvalidRequest")
 	for _, bad := range [][]string{
-		{"X-Amz-Checksum-Algorithm: XXH"}, {"X-Amz-Checksum-Type: COMPOSITE"},
-		{"X-Amz-Checksum-Algorithm: CRC64NVME", "X-Amz-Checksum-Type: COMPOSITE"}, {"X-Amz-Checksum-Algorithm: SHA256", "X-Amz-Checksum-Type: FULL_OBJECT"},
+		{"X-Amz-Checksum-Algorithm: XXH"},
+		{"X-Amz-Checksum-Type: COMPOSITE"},
+		{"X-Amz-Checksum-Algorithm: CRC64NVME", "X-Amz-Checksum-Type: COMPOSITE"},
+		{"X-Amz-Checksum-Algorithm: SHA256", "X-Amz-Checksum-Type: FULL_OBJECT"},
 	} {
 		refused(p.ask("POST", p.url+"z?uploads", nil, bad...), "InvalidRequest")
 	}
