@@ -47,6 +47,7 @@ type Live struct {
 	Bytes   int64
 	Errors  int64 // since the beginning
 	Latency Quantiles
+	Last    bool // the run is over
 }
 
 const (

@@ -167,7 +167,9 @@ func (r *run) watch(stop <-chan struct{}) {
 		case <-tick.C:
 		case <-stop:
 			if r.o.Live != nil {
-				r.o.Live(r.meter.live())
+				l := r.meter.live()
+				l.Last = true
+				r.o.Live(l)
 			}
 			return
 		}

@@ -328,7 +328,7 @@ func (a *app) drive(ctx context.Context, tier *opened, events []replay.Event, ru
 		}
 	}
 	run.Live = func(l replay.Live) {
-		if profiler != nil {
+		if profiler != nil && !l.Last { // behind the end nobody fetches
 			failed = errors.Join(failed, profiler.Look())
 		}
 		a.showLive(l)
