@@ -119,7 +119,7 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(work)
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	l, stop, err := open(ctx, work, o, stdout, stderr)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -35,6 +36,9 @@ func upload(open func(job.Job) (uploader, error)) job.Work {
 		if err != nil {
 			return nil, err
 		}
+		if err := warmUpload(ctx, send, j); err != nil {
+			return nil, err
+		}
 		m.Start()
 		if err := send(ctx, f, j.Key); err != nil {
 			return nil, err
@@ -44,6 +48,23 @@ func upload(open func(job.Job) (uploader, error)) job.Work {
 		m.Wrote(j.Key)
 		return nil, nil
 	}
+}
+
+// warmUpload sends a little, so that a connection is there.
+func warmUpload(ctx context.Context, send uploader, j job.Job) error {
+	f, err := os.CreateTemp("", "warm-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if _, err := f.WriteString("warm"); err != nil {
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return send(ctx, f, j.Key+"-warm")
 }
 
 func uploadManager(j job.Job) (uploader, error) {
@@ -80,7 +101,8 @@ func uploadTransferManager(j job.Job) (uploader, error) {
 }
 
 // uploadMinio lets each part carry a checksum, as the others do. That needs
-// trailing headers, without which minio-go sends none.
+// trailing headers, without which minio-go sends none of an io.ReaderAt. An
+// unsigned payload costs least.
 func uploadMinio(j job.Job) (uploader, error) {
 	client, err := minioClient(j, true)
 	if err != nil {
@@ -92,7 +114,8 @@ func uploadMinio(j job.Job) (uploader, error) {
 			return err
 		}
 		_, err = client.PutObject(ctx, j.Bucket, key, f, info.Size(), minio.PutObjectOptions{
-			PartSize: uint64(j.PartSize), NumThreads: uint(max(j.Concurrency, 1)), Checksum: minio.ChecksumCRC32C,
+			PartSize: uint64(j.PartSize), NumThreads: uint(max(j.Concurrency, 1)),
+			Checksum: minio.ChecksumCRC32C, DisableContentSha256: true,
 		})
 		return err
 	}, nil

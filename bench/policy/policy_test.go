@@ -15,8 +15,12 @@ func TestTracesAreTheOnesDefined(t *testing.T) {
 		name        string
 		belady, lru float64
 	}{
-		{"A", .749, .502}, {"A2", .749, .749}, {"B", .687, .502},
-		{"C", .399, .034}, {"D", .172, .019}, {"F", .658, 0},
+		{"A", .749, .502},
+		{"A2", .749, .749},
+		{"B", .687, .502},
+		{"C", .399, .034},
+		{"D", .172, .019},
+		{"F", .658, 0},
 	} {
 		// The others take long under the race detector.
 		if os.Getenv("SEGTIER_SOAK") == "" && c.name != "A" && c.name != "C" {

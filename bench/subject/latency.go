@@ -119,7 +119,7 @@ func tail(ctx context.Context, j job.Job, m *job.Meter) (values map[string]float
 	})
 	stop(enough)
 	backfills.Wait()
-	if err := errors.Join(append(errs, err)...); err != nil {
+	if err := errors.Join(errors.Join(errs...), err); err != nil {
 		return nil, err
 	}
 	m.Stop()

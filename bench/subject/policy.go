@@ -50,7 +50,7 @@ func tracePolicy(ctx context.Context, j job.Job, m *job.Meter) (values map[strin
 	defer r.done(&err)
 	var res fetch.Result
 	defer res.Release()
-	hits, n := int64(0), int64(0)
+	n := int64(0)
 	m.Start()
 	for a := range trace.Accesses {
 		if err := r.reader.Fetch(ctx, r.request(int(a.Chunk.Partition), int64(a.Chunk.Position), traceChunk), &res); err != nil {
@@ -66,7 +66,7 @@ func tracePolicy(ctx context.Context, j job.Job, m *job.Meter) (values map[strin
 	if n == 0 {
 		return nil, errors.New("the trace is empty")
 	}
-	hits = n - store.data.Load()/traceChunk
+	hits := n - store.data.Load()/traceChunk
 	return map[string]float64{"ratio": float64(hits) / float64(n), "accesses": float64(n)}, nil
 }
 

@@ -284,11 +284,15 @@ func (x *exchange) objectSum(o *stored) error {
 	if err != nil && !strings.HasSuffix(claim.value, "-"+strconv.Itoa(len(o.parts))) {
 		return err
 	}
-	if kind := x.r.Header.Get("X-Amz-Checksum-Type"); kind != "" && !strings.EqualFold(kind, o.kind) {
+	kind := x.r.Header.Get("X-Amz-Checksum-Type")
+	if kind != "" && !strings.EqualFold(kind, o.kind) {
 		return errRequest("The checksum type does not match that of the upload.")
 	}
+	if kind != "" && o.kind == typeComposite && !strings.Contains(claim.value, "-") {
+		claim.value += fmt.Sprintf("-%d", len(o.parts)) // who names the type may leave the number out, as minio-go does
+	}
 	if claim.algorithm != noAlgorithm && (claim.algorithm != o.algorithm || claim.value != o.sum ||
-		o.kind == typeFull && x.r.Header.Get("X-Amz-Checksum-Type") == "") {
+		o.kind == typeFull && kind == "") {
 		return errDigest("The " + string(claim.algorithm) + " you specified did not match the calculated checksum.")
 	}
 	return nil
