@@ -77,6 +77,11 @@ lab: ## Every figure of docs/benchmarks.md, beside peers (an hour; LAB='--only f
 lab-quick: ## One shortened round of everything: does it run, not how fast is it
 	$(GO) run ./bench/lab --quick $(LAB)
 
+.PHONY: peers
+peers: ## Build and test the programs that the lab compares with (modules of their own)
+	cd bench/peers && $(GO) vet ./... && $(GO) test ./...
+	cd bench/peers/caching && $(GO) vet ./... && $(GO) test ./...
+
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Linters and formatting, by .golangci.yml
 	$(BIN)/golangci-lint run $(PACKAGES)

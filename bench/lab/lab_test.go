@@ -383,7 +383,7 @@ func TestFigureLines(t *testing.T) {
 }
 
 func TestWrongFlags(t *testing.T) {
-	for _, args := range [][]string{{"--rounds", "0"}, {"--only", "("}, {"--json", "--markdown"}, {"extra"}, {"--nonsense"}} {
+	for _, args := range [][]string{{"--rounds", "0"}, {"--only", "("}, {"--only", "no_such_figure"}, {"--json", "--markdown"}, {"extra"}, {"--nonsense"}} {
 		var stderr bytes.Buffer
 		if _, _, err := parse(args, &stderr); err == nil || stderr.Len() == 0 {
 			t.Errorf("%q: error %v, said %q", args, err, stderr.String())

@@ -35,6 +35,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"syscall"
 
 	"github.com/segtier/segtier/bench/subject"
@@ -78,6 +79,9 @@ func parse(args []string, stderr io.Writer) (o options, role string, err error) 
 	if *only != "" {
 		if o.only, err = regexp.Compile(*only); err != nil {
 			return fail(fmt.Errorf("--only: %w", err))
+		}
+		if !slices.ContainsFunc(slices.Concat(targets(), extras()), func(m metric) bool { return o.only.MatchString(m.id) }) {
+			return fail(fmt.Errorf("--only %s: no figure has such a name; --list shows them", *only))
 		}
 	}
 	return o, role, nil

@@ -288,8 +288,8 @@ func (x *exchange) objectSum(o *stored) error {
 	if kind != "" && !strings.EqualFold(kind, o.kind) {
 		return errRequest("The checksum type does not match that of the upload.")
 	}
-	if kind != "" && o.kind == typeComposite && !strings.Contains(claim.value, "-") {
-		claim.value += fmt.Sprintf("-%d", len(o.parts)) // who names the type may leave the number out, as minio-go does
+	if o.kind == typeComposite && claim.value != "" && !strings.Contains(claim.value, "-") {
+		claim.value += fmt.Sprintf("-%d", len(o.parts)) // may be left out, as minio-go does
 	}
 	if claim.algorithm != noAlgorithm && (claim.algorithm != o.algorithm || claim.value != o.sum ||
 		o.kind == typeFull && kind == "") {

@@ -12,6 +12,7 @@ import (
 	"hash/crc64"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -250,13 +251,13 @@ func TestMultipartRules(t *testing.T) {
 	if again := u.complete(u.document(nil), "If-None-Match: *"); again.status != 200 {
 		t.Errorf("repeated: %d %s", again.status, again.body)
 	}
-	// The number of parts may be left out by who names the type, as minio-go does.
+	// The number of parts may be left out, as minio-go does.
 	v := p.begin("y", "X-Amz-Checksum-Algorithm: CRC32C")
 	v.send(a, b, c)
 	bare := "X-Amz-Checksum-Crc32c: " + strings.TrimSuffix(composite(a, b, c), "-3")
-	refused(v.complete(v.document(nil), bare), "BadDigest")
 	refused(v.complete(v.document(nil), "X-Amz-Checksum-Crc32c: "+crc(a), "X-Amz-Checksum-Type: COMPOSITE"), "BadDigest")
-	if r := v.complete(v.document(nil), bare, "X-Amz-Checksum-Type: COMPOSITE"); r.status != 200 {
+	refused(v.complete(v.document(nil), "X-Amz-Checksum-Crc32c: "+crc(slices.Concat(a, b, c))), "BadDigest") // of the whole object
+	if r := v.complete(v.document(nil), bare); r.status != 200 {
 		t.Errorf("%d %s", r.status, r.body)
 	}
 	r := p.want(200, "GET", u.url, nil, "X-Amz-Checksum-Mode: ENABLED")
@@ -288,6 +289,9 @@ func TestMultipartRules(t *testing.T) {
 	small := p.begin("y")
 	small.send(c, a)
 	refused(small.complete(small.document(nil)), "EntityTooSmall")
+	unordered := p.begin("y")
+	unordered.send(a, b)
+	refused(unordered.complete(unordered.document(func(n *int, etag, _ *string) { *n, *etag = 3-*n, unordered.etags[2-*n] })), "InvalidPartOrder")
 	refused(small.part(3, b, "X-Amz-Checksum-Crc32c: "+crc(b)), "InvalidRequest")
 	for _, bad := range [][]string{
 		{"X-Amz-Checksum-Algorithm: XXH"},
@@ -432,14 +436,15 @@ func TestKeptBytesAreGivenBack(t *testing.T) {
 	p := newPlace(t, Options{KeepBytes: 1 << 20, MinPartBytes: 1})
 	big := bytes.Repeat([]byte("x"), 700<<10)
 	for range 4 {
-		p.want(200, "PUT", p.url+"x", big) // over itself: the old one is kept until the new one is there
 		p.want(400, "PUT", p.url+"x", big, "X-Amz-Checksum-Crc32c: AAAAAA==")
+		p.want(200, "PUT", p.url+"x", big) // over itself: the old one is kept until the new one is there
 		u := p.begin("y")
 		u.send(big[:100<<10], big[:100<<10])
 		u.part(1, big[:100<<10])
 		p.want(204, "DELETE", u.url+"?uploadId="+u.id, nil)
 		u = p.begin("z")
 		u.send(big[:100<<10], big[:100<<10])
+		u.part(3, big[:100<<10]) // not wanted in the end
 		if r := u.complete(u.document(nil)); r.status != 200 {
 			t.Fatalf("%s", r.body)
 		}
