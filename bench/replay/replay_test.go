@@ -128,6 +128,7 @@ func TestRecorder(t *testing.T) {
 	fetched(t.Context(), 3*time.Millisecond, 110, 120)                             // another, who began earlier
 	fetched(context.WithValue(t.Context(), t, "mine"), 9*time.Millisecond, 120, 0) // named
 	fetched(t.Context(), 7*time.Millisecond, 120, 0)                               // one of the two, which gets nothing
+	fetched(t.Context(), -time.Millisecond, 9, 0)                                  // had begun before the first that ended
 	for range 2 {
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
@@ -145,7 +146,7 @@ func TestRecorder(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
-	want := []string{"0s c1 100", "3ms c2 110", "5ms c1 110", "7ms c2 120", "9ms mine 120"}
+	want := []string{"0s c1 100", "0s c3 9", "3ms c2 110", "5ms c1 110", "7ms c2 120", "9ms mine 120"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
