@@ -19,9 +19,15 @@ FUZZTIME ?= 2000x
 # Only targets whose name matches: make fuzz FUZZ=ParseTail FUZZTIME=1000000x
 FUZZ ?= .
 
-# Arguments of make bench: make bench BENCH=Fetch COUNT=10
+# Arguments of make bench, bench-save and bench-compare:
+# make bench-compare REF=main BENCH=Fetch COUNT=10
 BENCH ?= .
 COUNT ?= 6
+BENCHTIME ?= 1s
+REF ?= main
+
+# Arguments of make lab: make lab LAB='--only fill --rounds 9'
+LAB ?=
 
 .PHONY: help
 help: ## List the targets
@@ -56,7 +62,28 @@ soak: tools tools-soak ## The long variants of the tests, and fuzzing a hundred 
 
 .PHONY: bench
 bench: ## Benchmarks, in the form that benchstat reads (BENCH=regexp COUNT=n)
-	$(GO) test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) $(PACKAGES)
+	$(GO) test -run='^$$' -bench='$(BENCH)' -benchtime='$(BENCHTIME)' -benchmem -count=$(COUNT) $(PACKAGES)
+
+.PHONY: bench-save
+bench-save: $(BIN)/benchstat ## The same, kept in bin/bench under the commit's name, and summed up
+	GO="$(GO)" BENCH='$(BENCH)' BENCHTIME='$(BENCHTIME)' COUNT='$(COUNT)' BIN="$(BIN)" tools/bench save $(PACKAGES)
+
+.PHONY: bench-compare
+bench-compare: $(BIN)/benchstat ## This tree beside REF (default main), in turns, by benchstat
+	GO="$(GO)" BENCH='$(BENCH)' BENCHTIME='$(BENCHTIME)' COUNT='$(COUNT)' BIN="$(BIN)" tools/bench compare '$(REF)' $(PACKAGES)
+
+.PHONY: lab
+lab: ## Every figure of docs/benchmarks.md, beside peers (an hour; LAB='--only fill')
+	$(GO) run ./bench/lab $(LAB)
+
+.PHONY: lab-quick
+lab-quick: ## One shortened round of everything: does it run, not how fast is it
+	$(GO) run ./bench/lab --quick $(LAB)
+
+.PHONY: peers
+peers: ## Build and test the programs that the lab compares with (modules of their own)
+	cd bench/peers && $(GO) vet ./... && $(GO) test ./...
+	cd bench/peers/caching && $(GO) vet ./... && $(GO) test ./...
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Linters and formatting, by .golangci.yml
@@ -100,6 +127,10 @@ clean: ## Remove what was built
 # import the library. Takes a minute the first time.
 $(BIN)/golangci-lint: tools/go.mod tools/go.sum
 	cd tools && $(GO) build -buildvcs=false -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+$(BIN)/benchstat: tools/go.mod tools/go.sum
+	cd tools && $(GO) build -buildvcs=false -o $@ golang.org/x/perf/cmd/benchstat
 	@touch $@
 
 # Of another module again: a server shares no dependency with a linter.

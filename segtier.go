@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/pprof"
 	"sync"
 	"time"
 
@@ -43,8 +44,15 @@ type Options struct {
 	// on; objects in the store keep theirs. 0 is 1 MiB and 16 MiB.
 	ChunkSize, PartSize int64
 
-	Events lifecycle.Events // what copies do; optional
-	Logger *slog.Logger     // nil is silent
+	Events      lifecycle.Events // what copies do; optional
+	FetchEvents fetch.Events     // what fetches do; optional
+
+	// ProfileLabels has goroutines carry the pprof label "segtier" with what they
+	// do: "copy", "verify", "lookup", "fetch", and within it "fill" and "tail". It
+	// costs a fetch some hundred nanoseconds and an allocation.
+	ProfileLabels bool
+
+	Logger *slog.Logger // nil is silent
 
 	// Now is the clock of event timestamps; nil is time.Now.
 	Now func() time.Time
@@ -81,6 +89,7 @@ type Tier struct {
 	cache  *cache.Cache
 	reader *fetch.Reader
 	copier *lifecycle.Copier
+	labels bool // see Options.ProfileLabels
 	close  func() error
 }
 
@@ -96,7 +105,7 @@ func Open(ctx context.Context, o Options) (*Tier, error) {
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = 256 << 20
 	}
-	t := &Tier{meta: o.Metadata}
+	t := &Tier{meta: o.Metadata, labels: o.ProfileLabels}
 	t.close = sync.OnceValue(t.shut)
 	var err error
 	t.ep, err = endpoint.New(o.Store, endpoint.Options{
@@ -111,7 +120,7 @@ func Open(ctx context.Context, o Options) (*Tier, error) {
 	if t.cache, err = cache.New(cache.Options{MemoryBytes: o.MemoryBytes}); err != nil {
 		return nil, errors.Join(fmt.Errorf("segtier: %w", err), t.Close())
 	}
-	if t.reader, err = fetch.New(o.Metadata, t.ep, t.cache, fetch.Options{Logger: o.Logger}); err != nil {
+	if t.reader, err = fetch.New(o.Metadata, t.ep, t.cache, fetch.Options{Labels: o.ProfileLabels, Events: o.FetchEvents, Logger: o.Logger}); err != nil {
 		return nil, errors.Join(fmt.Errorf("segtier: %w", err), t.Close())
 	}
 	t.copier, err = lifecycle.NewCopier(o.Metadata, t.ep, lifecycle.CopierOptions{
@@ -128,19 +137,37 @@ func Open(ctx context.Context, o Options) (*Tier, error) {
 
 // Copy copies a closed segment and returns its record once it is readable; see
 // lifecycle.Copier.Copy.
-func (t *Tier) Copy(ctx context.Context, src segment.Source, w metadata.Writer) (*metadata.Segment, error) {
-	return t.copier.Copy(ctx, src, w)
+func (t *Tier) Copy(ctx context.Context, src segment.Source, w metadata.Writer) (seg *metadata.Segment, err error) {
+	t.labelled(ctx, "copy", func(ctx context.Context) { seg, err = t.copier.Copy(ctx, src, w) })
+	return seg, err
+}
+
+// labelled runs f, under the label segtier=<what> if goroutines are to have labels.
+func (t *Tier) labelled(ctx context.Context, what string, f func(context.Context)) {
+	if !t.labels {
+		f(ctx)
+		return
+	}
+	pprof.Do(ctx, pprof.Labels("segtier", what), f)
 }
 
 // Fetch reads whole batches from an offset on into res; see fetch.Reader.Fetch.
-func (t *Tier) Fetch(ctx context.Context, req fetch.Request, res *fetch.Result) error {
-	return t.reader.Fetch(ctx, req, res)
+func (t *Tier) Fetch(ctx context.Context, req fetch.Request, res *fetch.Result) (err error) {
+	if !t.labels { // without a closure, which would be an allocation
+		return t.reader.Fetch(ctx, req, res)
+	}
+	t.labelled(ctx, "fetch", func(ctx context.Context) { err = t.reader.Fetch(ctx, req, res) })
+	return err
 }
 
 // OffsetForTime finds the earliest offset at or after a time; see
 // fetch.Reader.OffsetForTime.
-func (t *Tier) OffsetForTime(ctx context.Context, req fetch.TimeRequest) (fetch.TimePosition, error) {
-	return t.reader.OffsetForTime(ctx, req)
+func (t *Tier) OffsetForTime(ctx context.Context, req fetch.TimeRequest) (pos fetch.TimePosition, err error) {
+	if !t.labels {
+		return t.reader.OffsetForTime(ctx, req)
+	}
+	t.labelled(ctx, "lookup", func(ctx context.Context) { pos, err = t.reader.OffsetForTime(ctx, req) })
+	return pos, err
 }
 
 // Explain tells how a fetch would be answered, without fetching data; see
@@ -150,8 +177,9 @@ func (t *Tier) Explain(ctx context.Context, req fetch.Request) (fetch.Explanatio
 }
 
 // Verify reads every byte of every readable segment; see audit.Verify.
-func (t *Tier) Verify(ctx context.Context, o audit.Options) (audit.Report, error) {
-	return audit.Verify(ctx, t.meta, t.ep, o)
+func (t *Tier) Verify(ctx context.Context, o audit.Options) (report audit.Report, err error) {
+	t.labelled(ctx, "verify", func(ctx context.Context) { report, err = audit.Verify(ctx, t.meta, t.ep, o) })
+	return report, err
 }
 
 // Partitions returns the partitions that metadata knows.

@@ -5,8 +5,13 @@
 //	BenchmarkFetchSequential  the same segment from first to last offset               B/s of log
 //	    cache=cold            every byte from the store, verified
 //	    cache=hot             every byte from memory
+//	BenchmarkFetch            1 MiB from generated segments, no store between          B/s, GET/op
+//	    pattern=seq|random    chunk=256KiB|1MiB|4MiB  hit=0|100 (per cent in memory)
+//	BenchmarkFetchFollowers   the same MiB to several consumers at once                B/s, GET/op
 //	BenchmarkOffsetForTime    a time lookup in memory                                  ns/op
 //
-// Run them with `make bench`; compare two versions with benchstat over at least
-// six runs each, interleaved.
+// Run them with `make bench`; `make bench-compare REF=main` runs two versions in
+// turns and compares them with benchstat. What they say is how versions compare,
+// on one machine; how we compare with others, and whether we reach what we set
+// out to, is for bench/lab.
 package bench

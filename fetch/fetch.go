@@ -14,6 +14,13 @@ import (
 // It waits for the store and for memory as long as ctx allows; what it had
 // started goes on when ctx ends, for the next try.
 func (r *Reader) Fetch(ctx context.Context, req Request, res *Result) error {
+	if r.o.Events.Fetched != nil {
+		return r.tell(ctx, req, res)
+	}
+	return r.fetch(ctx, req, res)
+}
+
+func (r *Reader) fetch(ctx context.Context, req Request, res *Result) error {
 	res.Release()
 	rd, err := r.look(req.Partition, req.Lineage, req.LogStart)
 	if err != nil {

@@ -26,6 +26,11 @@ type Options struct {
 	// split and fetched in parallel: a connection of an object store has a speed
 	// of its own, whatever is asked of it.
 	RunBytes int64
+	// Labels has the Reader's goroutines carry the pprof label "segtier", with what
+	// they do ("fill", "tail"). Callers label their own.
+	Labels bool
+	// Events are told to the host.
+	Events Events
 	// Logger hears of damage (warn) and of panics in a store (error); nil is silent.
 	Logger *slog.Logger
 }
@@ -143,7 +148,7 @@ func (r *Reader) end(j *job) {
 // it keeps, and that ends with the Reader. What f panics with is given to abort,
 // as is ErrClosed when the Reader is closed, now or later: abort may be called
 // at any time, and more than once.
-func (r *Reader) spawn(ctx context.Context, abort func(error), f func(context.Context)) {
+func (r *Reader) spawn(ctx context.Context, what activity, abort func(error), f func(context.Context)) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	j := &job{cancel: cancel, abort: abort}
 	if !r.begin(j) {
@@ -159,7 +164,7 @@ func (r *Reader) spawn(ctx context.Context, abort func(error), f func(context.Co
 				abort(fmt.Errorf("panic while reading from the store: %v", v))
 			}
 		}()
-		f(ctx)
+		r.labelled(ctx, what, f)
 	}()
 }
 

@@ -33,7 +33,7 @@ func (r *Reader) start(ctx context.Context, t *tail, fills []cache.Fill) {
 				f.Fail(err)
 			}
 		}
-		r.spawn(ctx, abort, func(ctx context.Context) {
+		r.spawn(ctx, fillActivity, abort, func(ctx context.Context) {
 			if err := r.run(ctx, t, run); err != nil {
 				abort(err)
 			}

@@ -162,7 +162,7 @@ type loaded struct {
 // load has t loaded in the background.
 func (r *Reader) load(ctx context.Context, t *tail, seg metadata.Segment) {
 	abort := func(err error) { r.tails.settle(t, nil, err) }
-	r.spawn(ctx, abort, func(ctx context.Context) {
+	r.spawn(ctx, tailActivity, abort, func(ctx context.Context) {
 		got, err := r.readTail(ctx, &seg)
 		r.tails.settle(t, got, err)
 	})

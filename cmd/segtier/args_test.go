@@ -21,7 +21,6 @@ func TestWrongUsage(t *testing.T) {
 		{"gc", "unknown command"},
 		{"expire", "unknown command"},
 		{"rebuild", "unknown command"},
-		{"replay", "unknown command"},
 		{"copy", "requires at least 1 arg"},
 		{"copy --nonsense x", "unknown flag"},
 		{"copy --topic-id short x", "22 characters"},

@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) demoCommand() *cobra.Command {
-	var keep string
+	var keep, record string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show the main job on bundled Kafka segments, and check it",
@@ -34,9 +34,10 @@ makes demo fail. It works in a temporary directory, or in --dir, which it keeps.
 			if a.store != "" || a.meta != "" || a.json {
 				return usagef("demo makes its own store and metadata, and shows text: --store, --meta and --json are not for it")
 			}
-			return a.demo(cmd.Context(), keep)
+			return a.recorded(record, func() error { return a.demo(cmd.Context(), keep) })
 		},
 	}
+	cmd.Flags().StringVar(&record, "record", "", "write a trace of the fetches to `FILE`, for 'segtier replay'")
 	cmd.Flags().StringVar(&keep, "dir", "", "work in `DIR`, which must be empty or not exist, and keep it")
 	return cmd
 }
@@ -136,7 +137,8 @@ func (d *demo) getenv(name string) string {
 // quiet runs a command without showing it.
 func (d *demo) quiet(want int, args ...string) (stdout, stderr []byte, err error) {
 	var out, msg bytes.Buffer
-	if got := run(d.ctx, args, &out, &msg, d.getenv); got != want {
+	a := &app{stdout: &out, stderr: &msg, getenv: d.getenv, tune: d.a.tune}
+	if got := a.run(d.ctx, args); got != want {
 		err = fmt.Errorf("'segtier %s' ended with status %d, not %d: %s", strings.Join(args, " "), got, want, strings.TrimSpace(msg.String()))
 	}
 	return out.Bytes(), msg.Bytes(), err

@@ -131,6 +131,10 @@ func (o *opened) request(arg partitionArg, offset int64) (fetch.Request, error) 
 	if err != nil {
 		return fetch.Request{}, err
 	}
+	return o.requestOf(p, offset)
+}
+
+func (o *opened) requestOf(p segment.Partition, offset int64) (fetch.Request, error) {
 	view, err := o.View(p)
 	if err != nil {
 		return fetch.Request{}, err

@@ -10,6 +10,7 @@
 //	segtier verify [PARTITION…]         read every byte and check it
 //	segtier meta export                 write all metadata as JSON lines
 //	segtier meta import FILE            make metadata of them, for a second reader
+//	segtier replay [TRACE]              drive consumer traffic, recorded or made up, and measure it
 //	segtier version                     the version of this build
 //	segtier completion SHELL            a completion script for bash, zsh, fish or powershell
 //
@@ -53,6 +54,9 @@
 //	         startOffset endOffset object position sizeBytes message
 //	meta     export writes lines of its own, see segtier meta export --help;
 //	         import the fields of ls of each segment that was taken over
+//	replay   one line: consumers seconds fetches sizeBytes endOfTier errors cutShort, and
+//	         latency, service and startDelay: {count meanMicros p50Micros p90Micros
+//	         p99Micros p999Micros maxMicros}, gets fetchedBytes
 //	version  version revision goVersion
 //
 // Keys and values of records are bytes. In a table, text is shown as it is and

@@ -114,6 +114,9 @@ func (a *app) openStore(ctx context.Context, where location, readOnly bool) (obj
 
 func (a *app) wire(ctx context.Context, o segtier.Options) (*opened, error) {
 	o.Logger = a.logger()
+	if a.tune != nil {
+		a.tune(&o)
+	}
 	tier, err := segtier.Open(ctx, o)
 	res := &opened{Tier: tier, meta: o.Metadata, store: o.Store}
 	if err != nil {

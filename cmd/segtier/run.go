@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/segtier/segtier"
 )
 
 // app is one run of the command.
@@ -21,13 +23,19 @@ type app struct {
 
 	store, meta   string // URLs as given by flags, "" if not given
 	json, verbose bool
+
+	tune func(*segtier.Options) // has the last word on a Tier's options; may be nil
 }
 
 // run runs the command with the arguments after its name and returns its exit
 // status. It is the whole program: it uses nothing of the process but the
 // working directory and what it is given.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv func(string) string) int {
-	a := &app{stdout: stdout, stderr: stderr, getenv: getenv, terminal: isTerminal(stderr)}
+	return (&app{stdout: stdout, stderr: stderr, getenv: getenv}).run(ctx, args)
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
+	a.terminal = isTerminal(a.stderr)
 	root := a.rootCommand()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -79,7 +87,7 @@ offset, or the whole partition, is not in the tier.`,
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log what is done to stderr")
 
 	root.AddCommand(a.demoCommand(), a.copyCommand(), a.lsCommand(), a.fetchCommand(), a.offsetCommand(),
-		a.explainCommand(), a.verifyCommand(), a.metaCommand(), a.versionCommand())
+		a.explainCommand(), a.verifyCommand(), a.metaCommand(), a.replayCommand(), a.versionCommand())
 	root.InitDefaultCompletionCmd("")
 	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root {
 		// cobra would print its help and succeed.

@@ -1,0 +1,16 @@
+//go:build unix
+
+package job
+
+import "syscall"
+
+// cpu returns the seconds of CPU that this process has used.
+func cpu() (user, system float64) {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0, 0
+	}
+	return seconds(u.Utime), seconds(u.Stime)
+}
+
+func seconds(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
