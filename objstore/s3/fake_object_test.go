@@ -121,7 +121,11 @@ func (f *fake) headObject(w http.ResponseWriter, req request, _ []byte) error {
 		return err
 	}
 	if !f.noHeadCRC && o.crc != "" && req.header.Get("X-Amz-Checksum-Mode") == "ENABLED" {
-		w.Header().Set("X-Amz-Checksum-Crc32c", o.crc)
+		crc := o.crc
+		if f.noSuffix {
+			crc, _, _ = strings.Cut(crc, "-")
+		}
+		w.Header().Set("X-Amz-Checksum-Crc32c", crc)
 		w.Header().Set("X-Amz-Checksum-Type", o.kind)
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(len(o.data)))
@@ -193,7 +197,7 @@ func (f *fake) listObjects(w http.ResponseWriter, req request, _ []byte) error {
 	var b bytes.Buffer
 	n, last, truncated := 0, "", false
 	for _, key := range slices.Sorted(maps.Keys(f.objects)) {
-		if !strings.HasPrefix(key, q.Get("prefix")) || key <= after {
+		if !f.listsAll && (!strings.HasPrefix(key, q.Get("prefix")) || key <= after) {
 			continue
 		}
 		if n == page {

@@ -66,6 +66,8 @@ type dialect struct {
 	forgets       bool // an object written is not there
 	framing       bool // stores other bytes than it was sent
 	ignoresRange  bool
+	noSuffix      bool // HEAD shows a composite sum without its suffix
+	listsAll      bool // ignores what a listing is to begin with and behind
 	misassembles  bool // makes the object of the parts in another order
 	listsOther    bool // lists another sum for part 2
 	noListing     bool // of unfinished uploads

@@ -86,6 +86,7 @@ func TestAnswersToRanges(t *testing.T) {
 		"huge":                 {answers: answers{206, with("Content-Range", "bytes 100-109/99999999999999999999"), body, false}},
 		"signed":               {answers: answers{206, with("Content-Range", "bytes +100-109/1000"), body, false}},
 		"another length":       {answers: answers{206, ok, body[:9], false}},
+		"another length, said": {answers: answers{206, with("Content-Length", "9"), body[:9], false}},
 		"compressed":           {answers: answers{206, with("Content-Encoding", "gzip"), body, false}},
 		"no ETag":              {answers: answers{206, with("Etag", ""), body, false}},
 		"ends early":           {answers: answers{206, with("Content-Length", "10"), body[:4], false}, want: io.ErrUnexpectedEOF},
@@ -136,6 +137,39 @@ func TestStatShowsWhatTheServiceSays(t *testing.T) {
 		// The sum of the parts' sums is not the object's.
 		if info, err := s.Stat(t.Context(), "large"); err != nil || info.HasCRC32C || info.Size != threeParts {
 			t.Errorf("%+v, %v", info, err)
+		}
+	})
+}
+
+func TestCompositeSumIsNotTheObjects(t *testing.T) {
+	bubble(t, dialect{noSuffix: true}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+		data := content(1, threeParts)
+		mustUpload(t, f, s, upload("a", data, 5*mib), data)
+		if info, err := s.Stat(t.Context(), "a"); err != nil || info.HasCRC32C {
+			t.Errorf("%+v, %v", info, err)
+		}
+		if ev := mustUpload(t, f, s, upload("a", data, 5*mib), data); !ev.Existed || s.Stats().BytesRead != 0 {
+			t.Errorf("existed %v, %d bytes read", ev.Existed, s.Stats().BytesRead)
+		}
+	})
+}
+
+func TestListShowsWhatWasAskedFor(t *testing.T) {
+	bubble(t, dialect{listsAll: true}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+		f.mu.Lock()
+		for _, name := range []string{"logs/a", "logs/b/1", "logs/b/2", "logs/b/3", "logs/c"} {
+			f.objects[name] = &fakeObject{etag: `"e"`}
+		}
+		f.mu.Unlock()
+		var got []string
+		for info, err := range s.List(t.Context(), "b/", "b/1") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, info.Key)
+		}
+		if text := fmt.Sprint(got); text != "[b/2 b/3]" {
+			t.Errorf("listed are %s", text)
 		}
 	})
 }

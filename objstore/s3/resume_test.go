@@ -91,14 +91,15 @@ func TestOnlyPartsThatAreOursAreResumed(t *testing.T) {
 		sent  []int
 		spoil func(*fakeUpload)
 	}{
-		"all":            {parts: map[int][]byte{1: p1, 2: p2, 3: p3}},
-		"some":           {parts: map[int][]byte{2: p2}, sent: []int{1, 3}},
-		"none":           {parts: map[int][]byte{}, sent: []int{1, 2, 3}},
-		"other bytes":    {parts: map[int][]byte{1: p1, 2: content(9, 5*mib)}, sent: []int{2, 3}},
-		"another place":  {parts: map[int][]byte{1: p2, 3: p3}, sent: []int{1, 2}},
-		"another size":   {parts: map[int][]byte{1: p1, 2: p2[:len(p2)-1]}, sent: []int{2, 3}},
-		"more parts":     {parts: map[int][]byte{1: p1, 4: p2, 9999: p3}, sent: []int{2, 3}},
-		"another layout": {parts: map[int][]byte{1: data[:8*mib], 2: data[8*mib:]}, sent: []int{1, 2, 3}},
+		"all":                   {parts: map[int][]byte{1: p1, 2: p2, 3: p3}},
+		"some":                  {parts: map[int][]byte{2: p2}, sent: []int{1, 3}},
+		"none":                  {parts: map[int][]byte{}, sent: []int{1, 2, 3}},
+		"other bytes":           {parts: map[int][]byte{1: p1, 2: content(9, 5*mib)}, sent: []int{2, 3}},
+		"another place":         {parts: map[int][]byte{1: p2, 3: p3}, sent: []int{1, 2}},
+		"another size":          {parts: map[int][]byte{1: p1, 2: p2[:len(p2)-1]}, sent: []int{2, 3}},
+		"another size, our sum": {parts: map[int][]byte{1: p1, 2: p2[:len(p2)-1]}, sent: []int{2, 3}},
+		"more parts":            {parts: map[int][]byte{1: p1, 4: p2, 9999: p3}, sent: []int{2, 3}},
+		"another layout":        {parts: map[int][]byte{1: data[:8*mib], 2: data[8*mib:]}, sent: []int{1, 2, 3}},
 		"lying about the sum": {parts: map[int][]byte{1: p1, 2: content(9, 5*mib)}, sent: []int{3}, spoil: func(u *fakeUpload) {
 			p := u.parts[2]
 			p.crc = crcText(p2)
@@ -109,6 +110,11 @@ func TestOnlyPartsThatAreOursAreResumed(t *testing.T) {
 			bubble(t, dialect{blind: name == "lying about the sum"}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 				f.left("a", "old", c.parts)
 				f.left("a/b", "other", map[int][]byte{1: p1}) // of another object
+				if name == "another size, our sum" {
+					p := f.uploads["old"].parts[2]
+					p.crc = crcText(p2)
+					f.uploads["old"].parts[2] = p
+				}
 				if c.spoil != nil {
 					c.spoil(f.uploads["old"])
 					// A service that verifies nothing may hold anything: what is read
@@ -184,7 +190,7 @@ func TestListingsThatDoNotAdvanceEnd(t *testing.T) {
 		}
 		mustUpload(t, f, s, upload("a", data, 5*mib), data) // without them, if need be
 		mustUpload(t, f, s, upload("b", data[:10], mib), data[:10])
-		if n := len(f.requests("")); n > 300 {
+		if n := len(f.requests("")); n > 100 {
 			t.Errorf("%d requests", n)
 		}
 		var err error

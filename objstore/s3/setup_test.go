@@ -265,6 +265,25 @@ func TestStalls(t *testing.T) {
 	}
 }
 
+// A slow body is no stall, however long it takes in all.
+func TestSlowIsNoStall(t *testing.T) {
+	for _, size := range []int{mib, threeParts} {
+		bubble(t, dialect{}, func(o *s3.Options) { o.StallTimeout = 10 * time.Second }, func(t *testing.T, f *fake, s *s3.Store) {
+			data := content(1, size)
+			req := upload("a", data, 5*mib)
+			req.Body = readerAt(func(p []byte, off int64) (int, error) {
+				<-time.After(4 * time.Second)
+				return bytes.NewReader(data).ReadAt(p, off)
+			})
+			begin := time.Now()
+			mustUpload(t, f, s, req, data)
+			if took := time.Since(begin); took < 20*time.Second {
+				t.Errorf("it took %v: too quick to tell anything", took)
+			}
+		})
+	}
+}
+
 // The transport is for parallel ranges of bytes as they are stored.
 func TestTransport(t *testing.T) {
 	opened := make(chan net.Conn, 1000)
