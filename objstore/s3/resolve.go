@@ -49,6 +49,8 @@ func (m *multipart) tidy(ctx context.Context, err error) error {
 		}
 	case errors.Is(err, objstore.ErrConflict), errors.Is(err, objstore.ErrCorrupt), errors.Is(err, errRace), errors.Is(err, errBody), malformed(err):
 		// None of these is cured by going on with the parts that are there.
+	case m.refused && broken(err):
+		// The service cannot complete this upload, try after try: begin anew.
 	default:
 		return err // for the next try
 	}
@@ -58,6 +60,13 @@ func (m *multipart) tidy(ctx context.Context, err error) error {
 		})
 	}
 	return err
+}
+
+// broken reports whether the service failed at a request that it did not ask to
+// be sent later.
+func broken(err error) bool {
+	var e *ServiceError
+	return errors.As(err, &e) && e.Status >= 500 && !errors.Is(err, objstore.ErrThrottled)
 }
 
 // malformed reports whether the service found something wrong with the request

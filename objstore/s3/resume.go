@@ -64,6 +64,7 @@ func (m *multipart) resume(ctx context.Context) error {
 	if m.id == "" {
 		return nil
 	}
+	m.refused = bestBytes == m.req.Size
 	m.s.stats.resumed.Add(bestBytes)
 	m.s.opts.Logger.DebugContext(ctx, "resuming an upload", "store", m.s.String(), "key", m.req.Key, "upload", m.id, "parts", len(best), "bytes", bestBytes)
 	for i, part := range best {

@@ -297,3 +297,29 @@ func TestSomebodyElseMeanwhile(t *testing.T) {
 		}
 	})
 }
+
+// An upload that the service cannot complete, try after try, is not resumed for
+// ever: the second time it is given up, and the third begins anew.
+func TestUploadThatCannotBeCompleted(t *testing.T) {
+	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+		data := content(1, threeParts)
+		f.left("a", "upload-poisoned", map[int][]byte{1: data[:5*mib]})
+		f.set(func(r request) fault {
+			if r.op == "CompleteMultipartUpload" && r.query.Get("uploadId") == "upload-poisoned" {
+				return fault{kind: failBefore}
+			}
+			return fault{}
+		})
+		for range 2 {
+			_, err := s.Upload(t.Context(), upload("a", data, 5*mib))
+			wantError(t, err, "upload", nil)
+		}
+		if parts := len(f.requests("UploadPart")); parts != 2 {
+			t.Errorf("%d parts were sent in two tries, want 2", parts)
+		}
+		mustUpload(t, f, s, upload("a", data, 5*mib), data)
+		if _, uploads := f.names(); uploads != 0 {
+			t.Errorf("%d uploads are left", uploads)
+		}
+	})
+}

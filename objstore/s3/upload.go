@@ -47,6 +47,7 @@ type multipart struct {
 	id       string   // of S3's multipart upload, "" before there is one
 	etags    []string // by part; each written by the one who sends or finds the part
 	others   []string // ids of other unfinished uploads of this object
+	refused  bool     // all parts were there: an earlier try failed at Complete
 
 	// cancel ends the requests in flight, stop only the waiting for slots: a part
 	// in flight is worth its end if what failed may pass.
