@@ -250,8 +250,10 @@ func (c *Copier) readable(src segment.Source, info segment.Info) (*metadata.Segm
 		if seg.State != metadata.CopySegmentFinished || !slices.Equal(seg.Epochs, epochs) {
 			continue
 		}
-		if !serves(view, info, seg) {
-			continue // another copy lies over it: this one must be copied anew to be seen
+		if over, ok := shadow(view, info, seg); ok {
+			// Metadata takes no second copy of a readable range, so all that can be
+			// done about a wrong one is to say so.
+			c.notice(info, fmt.Sprintf("readers get these offsets from segment %s, offsets %d to %d, which was copied later", over.ID, over.StartOffset, over.EndOffset))
 		}
 		if _, size := src.File(segment.Log); size != seg.SizeBytes {
 			// Kafka's brokers never rewrite what they tier; a log compacted
@@ -263,14 +265,14 @@ func (c *Copier) readable(src segment.Source, info segment.Info) (*metadata.Segm
 	return nil, nil
 }
 
-// serves reports whether it is seg that readers of both its ends get.
-func serves(view *metadata.View, info segment.Info, seg *metadata.Segment) bool {
+// shadow returns the segment that readers of an end of seg get in its place.
+func shadow(view *metadata.View, info segment.Info, seg *metadata.Segment) (metadata.Segment, bool) {
 	for _, offset := range []int64{info.StartOffset, info.EndOffset} {
-		if found, ok := view.Lookup(info.Epochs, offset); !ok || found.ID != seg.ID {
-			return false
+		if found, ok := view.Lookup(info.Epochs, offset); ok && found.ID != seg.ID {
+			return found, true
 		}
 	}
-	return true
+	return metadata.Segment{}, false
 }
 
 // hides refuses a segment whose last batch lies before its end while the tier

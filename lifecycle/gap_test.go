@@ -124,3 +124,35 @@ func (s rewritten) Info() segment.Info {
 	info.Epochs = segment.Lineage{{Epoch: 1 << 30, Start: info.Epochs[0].Start}}
 	return info
 }
+
+// TestShadowedSegmentIsTold: a range that was copied again as part of a larger
+// segment is readable, by way of that one; copying it again is no error, and says
+// where readers go.
+func TestShadowedSegmentIsTold(t *testing.T) {
+	log := testseg.Random(23, testseg.Options{Segments: 2, Plain: true})
+	var batches []testseg.Batch
+	for _, s := range log.Segments {
+		for _, b := range s.Batches {
+			batches = append(batches, testseg.Batch{BaseOffset: b.Header.BaseOffset, LastOffset: b.Header.LastOffset, Records: b.Records, LeaderEpoch: b.Header.LeaderEpoch})
+		}
+	}
+	first, last := log.Segments[0].Info(), log.Segments[1].Info()
+	larger := testseg.Build(testseg.Spec{Partition: log.Partition, Start: first.StartOffset, End: last.EndOffset, Epochs: last.Epochs, Batches: batches})
+	w := newWorld()
+	var notices []string
+	p := w.start(t, nil, nil, lifecycle.Events{Noticed: func(_ segment.Info, text string) { notices = append(notices, text) }})
+	if err := p.copyAll(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	over, err := p.copier.Copy(t.Context(), larger, writer)
+	if err != nil || len(notices) != 0 {
+		t.Fatal(err, notices)
+	}
+	before := p.store.Effects().Count()
+	if err := p.copyAll(t.Context(), log); err != nil {
+		t.Error(err)
+	}
+	if len(notices) != 2 || !strings.Contains(notices[0], over.ID.String()) || p.store.Effects().Count() != before {
+		t.Errorf("notices %q, effects %v", notices, p.store.Effects().Names()[before:])
+	}
+}
