@@ -151,7 +151,7 @@ func (l *lab) admin(method, path, body string, into any) error {
 		return err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
 	if err != nil {
 		return err
 	}
