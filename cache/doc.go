@@ -51,6 +51,13 @@
 // each other. [Cache.TryReserve] never waits and never overtakes who does. Room is made
 // by evicting what nobody leases: the oldest of main, then of the window.
 //
+// # Notes
+//
+// Whoever fills a chunk has walked over it and knows what readers would look for,
+// such as where its batches begin. [Fill.Note] keeps that with the chunk, on the
+// chunk's account; [Lease.Note] hands it out. It lives and leaves with the chunk,
+// and is the first thing to be left out when memory is short.
+//
 // # Guarantees
 //
 //   - A fill belongs to whoever runs it, not to the caller that led it. Callers

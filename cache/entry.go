@@ -42,6 +42,9 @@ type entry struct {
 	err     error         // constant after done
 	settled atomic.Bool   // Done or Fail was called
 
+	note     any   // what the filler knows of buf; constant after done
+	noteSize int64 // its bytes, beside size until settled, part of it from then on
+
 	ready  bool        // guarded by the shard's mu: done is closed without err
 	judged atomic.Bool // in main: hits count for ristretto
 
@@ -129,6 +132,16 @@ func (l *Lease) Bytes() []byte {
 	return l.e.buf
 }
 
+// Note returns what was attached to the chunk by Fill.Note, nil if nothing was.
+// Like Bytes it is shared, and is there after a Hit or a Wait without error; it
+// may be kept after Release.
+func (l *Lease) Note() any {
+	if !l.ready {
+		return nil
+	}
+	return l.e.note
+}
+
 // Release lets the chunk go and empties the lease. On an empty lease it does
 // nothing.
 func (l *Lease) Release() {
@@ -154,6 +167,16 @@ func (f Fill) Buf() []byte {
 		f.e.buf = make([]byte, f.e.size)
 	}
 	return f.e.buf
+}
+
+// Note attaches to the chunk what whoever filled it learned of its bytes, so that
+// those who lease it need not find out again. v must not change from now on (a
+// pointer costs no allocation when it is read); bytes is the memory that it
+// takes, which counts against the budget as long as the chunk does. Where there
+// is no memory for it, the chunk comes without: a reader must do without it. It
+// is called at most once, before Done, by whoever holds the Fill.
+func (f Fill) Note(v any, bytes int) {
+	f.e.note, f.e.noteSize = v, int64(bytes)
 }
 
 // Done says that Buf is complete and verified. Everybody who waits gets it.

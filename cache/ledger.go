@@ -279,7 +279,9 @@ func (c *Cache) settle(e *entry, good bool) (demoted []*entry) {
 	g := &c.ledger
 	g.mu.Lock()
 	e.filled = good
-	if good && !e.dropped && !g.closed {
+	stays := good && !e.dropped && !g.closed
+	victims := g.annotate(e, stays)
+	if stays {
 		g.move(e, window) // the run's reference is now the cache's
 		for g.bytes[window] > g.windowMax {
 			old := g.window.head
@@ -293,10 +295,32 @@ func (c *Cache) settle(e *entry, good bool) (demoted []*entry) {
 			g.move(e, freed)
 		}
 	}
-	victims := g.serve()
+	victims = join(victims, g.serve())
 	g.mu.Unlock()
 	c.unmap(victims)
 	return demoted
+}
+
+// annotate puts the note of e on the account of e, or takes it away from e where
+// there is no room. It may overtake who waits for memory: that e will be evicted
+// for them, note and all. The caller holds mu; e is being filled still, so that
+// it is not evicted for its own note.
+func (g *ledger) annotate(e *entry, stays bool) (victims *entry) {
+	if e.noteSize == 0 {
+		return nil
+	}
+	ok := false
+	if stays {
+		ok, victims = g.take(e.noteSize)
+	}
+	if !ok {
+		e.note, e.noteSize = nil, 0
+		return victims
+	}
+	g.reserved -= e.noteSize
+	g.bytes[e.region] += e.noteSize
+	e.size += e.noteSize
+	return victims
 }
 
 // list is a FIFO of entries, linked through them.
