@@ -21,41 +21,38 @@ func (r *Reader) Fetch(ctx context.Context, req Request, res *Result) error {
 }
 
 func (r *Reader) fetch(ctx context.Context, req Request, res *Result) error {
-	res.Release()
+	in := res.begin()
 	rd, err := r.look(req.Partition, req.Lineage, req.LogStart)
-	if err != nil {
-		return err
+	if err == nil {
+		err = rd.fill(ctx, req, in)
 	}
-	if err := rd.fill(ctx, req, res); err != nil {
+	if err == nil && req.Isolation == ReadCommitted {
+		err = rd.aborted(ctx, in)
+	}
+	if err != nil {
 		res.Release()
 		return err
 	}
-	if req.Isolation == ReadCommitted {
-		if err := rd.aborted(ctx, res); err != nil {
-			res.Release()
-			return err
-		}
-	}
 	r.stats.fetches.Add(1)
-	r.stats.bytes.Add(int64(res.size))
+	r.stats.bytes.Add(int64(in.size))
 	return nil
 }
 
-// fill reads batches from one segment after the other until res has MaxBytes or
+// fill reads batches from one segment after the other until in has MaxBytes or
 // the tier ends.
-func (rd *reading) fill(ctx context.Context, req Request, res *Result) error {
+func (rd *reading) fill(ctx context.Context, req Request, in *holding) error {
 	offset, left := req.Offset, max(int64(req.MaxBytes), 1)
 	at, err := rd.locate(offset)
 	if err != nil {
 		return err
 	}
 	for full := false; !full; {
-		n, next, failure := rd.take(ctx, at, offset, left, res)
+		n, next, failure := rd.take(ctx, at, offset, left, in)
 		left -= n
 		switch {
-		case res.size == 0 && failure != nil:
+		case in.size == 0 && failure != nil:
 			return rd.blame(ctx, at.seg, offset, failure)
-		case res.size == 0:
+		case in.size == 0:
 			// The offset fell into the gap at the end of a segment.
 			if at, err = rd.locate(next); err != nil {
 				return err
@@ -76,13 +73,13 @@ func (rd *reading) fill(ctx context.Context, req Request, res *Result) error {
 	return nil
 }
 
-// take appends batches of one segment to res: those from the first with
-// LastOffset ≥ offset, up to limit bytes, but at least one if res is empty. It
+// take appends batches of one segment to in: those from the first with
+// LastOffset ≥ offset, up to limit bytes, but at least one if in is empty. It
 // returns their bytes and where to go on: in this segment if that is below
 // at.upper, else behind it. An error is as it came from below; see blame.
-func (rd *reading) take(ctx context.Context, at place, offset, limit int64, res *Result) (n, next int64, err error) {
-	r, p := rd.r, &res.pins
-	alone := res.size == 0
+func (rd *reading) take(ctx context.Context, at place, offset, limit int64, in *holding) (n, next int64, err error) {
+	r, p := rd.r, &in.pins
+	alone := in.size == 0
 	t, err := r.tail(ctx, at.seg)
 	if err != nil {
 		return 0, offset, err
@@ -112,7 +109,7 @@ func (rd *reading) take(ctx context.Context, at place, offset, limit int64, res 
 		r.stats.cut.Add(1)
 	}
 	end, last := p.fit(pos, h, min(want, p.end()), at.upper)
-	res.add(p, offset, pos, end, h, last)
+	in.add(p, offset, pos, end, h.BaseOffset, last.LastOffset+1)
 	if next = last.LastOffset + 1; end == t.Table.LogSize() {
 		next = at.upper
 	}

@@ -4,6 +4,7 @@ import (
 	"io"
 	"iter"
 	"net"
+	"sync/atomic"
 
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/index"
@@ -13,9 +14,26 @@ import (
 // Result is what a Fetch returns: whole batches in memory leased from the cache.
 // The zero Result is empty. It is the caller's, to be used again for the next
 // Fetch, which then allocates nothing, and must be released: until then its
-// memory is kept from others. It must not be copied, and not be used by two
-// goroutines at once. It outlives the Reader.
+// memory is kept from others. It must not be used by two goroutines at once. It
+// outlives the Reader.
+//
+// A Result that was copied is still one: a copy sees the same batches, and
+// whichever is released first releases for both. What becomes of the one reaches
+// the other no more: once the original was released or used for another Fetch,
+// the copy is empty, its Release does nothing, and a Fetch into it takes memory
+// of its own.
 type Result struct {
+	in  *holding
+	gen uint64 // of in that this Result is about; another one: it is empty
+}
+
+// holding is what a Result holds. It is used again from Fetch to Fetch and has a
+// generation for each, which ends with the first Release that names it. So a
+// second Release, of this Result or of a copy that somebody kept, cannot take
+// away what a later Fetch has put there.
+type holding struct {
+	gen atomic.Uint64
+
 	pins   pins          // chunks of the segment that is being read
 	leases []cache.Lease // of the memory that parts point into
 	parts  [][]byte      // in order, together whole batches
@@ -33,89 +51,146 @@ type Result struct {
 	scratch []byte      // for batches that straddle chunks
 }
 
+// held returns what res holds, nil if that was released.
+func (res *Result) held() *holding {
+	if in := res.in; in != nil && in.gen.Load() == res.gen {
+		return in
+	}
+	return nil
+}
+
+// begin releases what res holds and returns where to put what is to come.
+func (res *Result) begin() *holding {
+	res.Release()
+	// The generation that ended here, odd, is followed by an even one, in which
+	// nobody holds anything, until the next begins. If a copy of this Result has
+	// begun that, what is in there is the copy's.
+	if in := res.in; in != nil && in.gen.CompareAndSwap(res.gen+1, res.gen+2) {
+		res.gen += 2
+		return in
+	}
+	res.in, res.gen = &holding{}, 1
+	res.in.gen.Store(1)
+	return res.in
+}
+
 // Release gives the memory back. What the Result has handed out must not be used
 // any more. It may be called more than once.
 func (res *Result) Release() {
-	res.pins.release()
-	res.pins.t = nil
-	for i := range res.leases {
-		res.leases[i].Release()
+	in := res.in
+	// One wins, also of two that release copies at the same moment.
+	if in == nil || !in.gen.CompareAndSwap(res.gen, res.gen+1) {
+		return
 	}
-	clear(res.parts)
-	res.leases, res.parts, res.aborted = res.leases[:0], res.parts[:0], res.aborted[:0]
-	res.size, res.first, res.next = 0, 0, 0
-	res.complete, res.upTo = false, 0
+	in.pins.release()
+	in.pins.t = nil
+	for i := range in.leases {
+		in.leases[i].Release()
+	}
+	clear(in.parts)
+	in.leases, in.parts, in.aborted = in.leases[:0], in.parts[:0], in.aborted[:0]
+	in.size, in.first, in.next = 0, 0, 0
+	in.complete, in.upTo = false, 0
 }
 
 // add takes [pos, end) of the log that p has pinned, whole batches of which
-// first is the first and last the last, with the leases. The segment covers
-// start.
-func (res *Result) add(p *pins, start, pos, end int64, first, last segment.Header) {
+// first is the first offset and next the one behind, with the leases. The
+// segment covers start.
+func (in *holding) add(p *pins, start, pos, end, first, next int64) {
 	p.restart(p.t.chunk(pos))
 	p.truncate(p.t.chunk(end-1) - p.first + 1)
 	for i := range p.leases {
 		start := p.t.Table.Start(p.first + i)
 		b := p.leases[i].Bytes()
-		res.parts = append(res.parts, b[max(pos-start, 0):min(end-start, int64(len(b)))])
+		in.parts = append(in.parts, b[max(pos-start, 0):min(end-start, int64(len(b)))])
 	}
-	res.leases = append(res.leases, p.leases...) // moved, not copied
+	in.leases = append(in.leases, p.leases...) // moved, not copied
 	clear(p.leases)
 	p.leases, p.ready = p.leases[:0], 0
 
-	if res.size == 0 {
-		res.start, res.first = start, first.BaseOffset
+	if in.size == 0 {
+		in.start, in.first = start, first
 	}
-	res.size += int(end - pos)
-	res.next = last.LastOffset + 1
+	in.size += int(end - pos)
+	in.next = next
 }
 
 // Size returns the length of the batches in bytes.
-func (res *Result) Size() int { return res.size }
+func (res *Result) Size() int {
+	if in := res.held(); in != nil {
+		return in.size
+	}
+	return 0
+}
 
 // FirstOffset returns the base offset of the first batch. It may be below the
 // offset asked for: batches are whole.
-func (res *Result) FirstOffset() int64 { return res.first }
+func (res *Result) FirstOffset() int64 {
+	if in := res.held(); in != nil {
+		return in.first
+	}
+	return 0
+}
 
 // NextOffset returns the offset behind the last batch, where the next Fetch is
 // to begin.
-func (res *Result) NextOffset() int64 { return res.next }
+func (res *Result) NextOffset() int64 {
+	if in := res.held(); in != nil {
+		return in.next
+	}
+	return 0
+}
 
 // AppendTo appends the batches to bufs, without copying them: the memory is the
 // Result's, must not be modified, and is valid until Release.
-func (res *Result) AppendTo(bufs net.Buffers) net.Buffers { return append(bufs, res.parts...) }
+func (res *Result) AppendTo(bufs net.Buffers) net.Buffers {
+	if in := res.held(); in != nil {
+		return append(bufs, in.parts...)
+	}
+	return bufs
+}
 
-// WriteTo writes the batches to w, with one writev if w is a TCP connection. It
-// can be called again.
+// WriteTo writes the batches to w, with one writev and no copy if w is a
+// *net.TCPConn or a *net.UnixConn, else with one Write for each piece of memory.
+// It can be called again.
 func (res *Result) WriteTo(w io.Writer) (int64, error) {
-	res.iov = append(res.iov[:0], res.parts...)
-	res.out = res.iov
-	n, err := res.out.WriteTo(w)
-	clear(res.iov)
+	in := res.held()
+	if in == nil {
+		return 0, nil
+	}
+	in.iov = append(in.iov[:0], in.parts...)
+	in.out = in.iov
+	n, err := in.out.WriteTo(w)
+	clear(in.iov)
 	return n, err
 }
 
 // Batches yields the batches in order, with their decoded headers. A batch is
 // valid until the next one is yielded, and must not be modified; only one that
-// straddles chunks is copied.
+// straddles chunks is copied. It stops early if the Result is released.
 func (res *Result) Batches() iter.Seq2[segment.Header, []byte] {
 	return func(yield func(segment.Header, []byte) bool) {
+		in := res.held()
+		if in == nil {
+			return
+		}
 		part, off := 0, 0
 		var head [segment.HeaderSize]byte
-		for left := res.size; left > 0; {
-			h, err := segment.ParseHeader(res.peek(part, off, min(left, len(head)), head[:]))
+		for left := in.size; left > 0 && res.held() == in; {
+			h, err := segment.ParseHeader(in.peek(part, off, min(left, len(head)), head[:]))
 			if err != nil {
 				return // Fetch has parsed it
 			}
 			n := int(h.Size)
-			if n > len(res.parts[part])-off && cap(res.scratch) < n {
-				res.scratch = make([]byte, n)
+			if n > len(in.parts[part])-off && cap(in.scratch) < n {
+				in.scratch = make([]byte, n)
 			}
-			if !yield(h, res.peek(part, off, n, res.scratch[:cap(res.scratch)])) {
+			if !yield(h, in.peek(part, off, n, in.scratch[:cap(in.scratch)])) {
 				return
 			}
 			left -= n
-			for off += n; part < len(res.parts) && off >= len(res.parts[part]); part++ {
-				off -= len(res.parts[part])
+			for off += n; part < len(in.parts) && off >= len(in.parts[part]); part++ {
+				off -= len(in.parts[part])
 			}
 		}
 	}
@@ -123,15 +198,15 @@ func (res *Result) Batches() iter.Seq2[segment.Header, []byte] {
 
 // peek returns n bytes from off of a part on, copied into scratch if they go on
 // in the next.
-func (res *Result) peek(part, off, n int, scratch []byte) []byte {
-	b := res.parts[part][off:]
+func (in *holding) peek(part, off, n int, scratch []byte) []byte {
+	b := in.parts[part][off:]
 	if len(b) >= n {
 		return b[:n:n]
 	}
 	have := copy(scratch, b)
 	for have < n {
 		part++
-		have += copy(scratch[have:n], res.parts[part])
+		have += copy(scratch[have:n], in.parts[part])
 	}
 	return scratch[:n]
 }
@@ -145,5 +220,8 @@ func (res *Result) peek(part, off, n int, scratch []byte) []byte {
 // offset behind the last tiered segment searched. The host must look there in
 // its local segments.
 func (res *Result) AbortedTransactions() (list []index.AbortedTxn, complete bool, upTo int64) {
-	return res.aborted, res.complete, res.upTo
+	if in := res.held(); in != nil {
+		return in.aborted, in.complete, in.upTo
+	}
+	return nil, false, 0
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/segtier/segtier/index"
 )
 
-// aborted finds the aborted transactions for the batches in res: the entries of
+// aborted finds the aborted transactions for the batches in in: the entries of
 // the transaction indexes that overlap [first, next), in this and the following
 // segments of the lineage, until one shows that no further marker can concern
 // them.
@@ -16,20 +16,20 @@ import (
 // A marker that lies in a later segment can abort what was read here; so a
 // segment that cannot be searched is an error and not the end: a consumer that
 // is not told of an aborted transaction takes its records for good.
-func (rd *reading) aborted(ctx context.Context, res *Result) error {
-	from := res.first // markers below it have been seen, or do not matter
-	for offset := res.start; ; {
+func (rd *reading) aborted(ctx context.Context, in *holding) error {
+	from := in.first // markers below it have been seen, or do not matter
+	for offset := in.start; ; {
 		seg, ok := rd.view.Lookup(rd.lineage, offset)
 		if !ok {
 			if going, ok := rd.view.Deleting(rd.lineage, offset); ok {
 				// What was asked for is there; only its markers may not be.
 				return fmt.Errorf("fetch: transactions of offsets %d to %d of %v may be aborted in segment %v, which is being deleted: %w",
-					res.first, res.next-1, rd.p, going.ID, ErrUnavailable)
+					in.first, in.next-1, rd.p, going.ID, ErrUnavailable)
 			}
 			if err := rd.complete(offset); err != nil {
 				return err
 			}
-			res.upTo = offset
+			in.upTo = offset
 			return nil
 		}
 		at := rd.at(seg, offset)
@@ -38,9 +38,9 @@ func (rd *reading) aborted(ctx context.Context, res *Result) error {
 			if err != nil {
 				return rd.blame(ctx, seg, offset, err)
 			}
-			res.collect(t.Txn, from, at.upper)
-			if res.complete {
-				res.upTo = at.upper
+			in.collect(t.Txn, from, at.upper)
+			if in.complete {
+				in.upTo = at.upper
 				return nil
 			}
 		}
@@ -52,16 +52,16 @@ func (rd *reading) aborted(ctx context.Context, res *Result) error {
 // the batches. It is complete at the first one behind which nothing that
 // concerns them can come: its last stable offset says that no transaction that
 // began before was open any more.
-func (res *Result) collect(txn index.Txn, from, to int64) {
+func (in *holding) collect(txn index.Txn, from, to int64) {
 	i := sort.Search(txn.Len(), func(i int) bool { return txn.Entry(i).LastOffset >= from })
-	for ; i < txn.Len() && !res.complete; i++ {
+	for ; i < txn.Len() && !in.complete; i++ {
 		e := txn.Entry(i)
 		if e.LastOffset >= to {
 			return
 		}
-		if e.LastOffset >= res.first && e.FirstOffset < res.next {
-			res.aborted = append(res.aborted, e)
+		if e.LastOffset >= in.first && e.FirstOffset < in.next {
+			in.aborted = append(in.aborted, e)
 		}
-		res.complete = e.LastStableOffset >= res.next
+		in.complete = e.LastStableOffset >= in.next
 	}
 }
