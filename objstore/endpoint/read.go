@@ -24,6 +24,13 @@ type ReadRequest struct {
 	// another size is objstore.ErrCorrupt. 0 is unknown.
 	ObjectSize int64
 
+	// Class says who waits for the bytes, Stream whose they are: streams of one
+	// class take turns. 0 is one stream too, that of all who say nothing. Tenant
+	// names for whom it is read; "" is nobody.
+	Class  Class
+	Stream uint64
+	Tenant string
+
 	// Pieces are filled in order, without gaps between them.
 	Pieces []Piece
 
@@ -44,6 +51,9 @@ type Piece struct {
 func (r *ReadRequest) validate() error {
 	if err := objstore.ValidateKey(r.Key); err != nil {
 		return err
+	}
+	if r.Class > Prefetch {
+		return fmt.Errorf("read of class %d: there is no such class", r.Class)
 	}
 	if r.Off < 0 || r.ObjectSize < 0 || len(r.Pieces) == 0 {
 		return fmt.Errorf("read of %d pieces from byte %d of an object of %d bytes makes no sense", len(r.Pieces), r.Off, r.ObjectSize)
