@@ -192,7 +192,7 @@ func TestRecordThatIsNotTheObjects(t *testing.T) {
 		t.Errorf("found %+v, %v", found, err)
 	}
 	record = w.segs[0].Clone()
-	record.Custom = []byte("of another plugin")
+	record.Custom = append([]byte("L"), "ocation that is none"...)
 	view = metadata.NewView(record.Partition, record)
 	found = nil
 	_, err = audit.Verify(t.Context(), viewStore{w.meta, func() (*metadata.View, error) { return view, nil }}, w.ep,

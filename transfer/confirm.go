@@ -19,19 +19,24 @@ type ConfirmOptions struct {
 	// from Confirm's own goroutine. The object is read on behind a damage as far
 	// as that makes sense.
 	Found func(*DamageError)
+
+	// Pace, if not nil, is called before n bytes are asked for and returns when
+	// they may be. Its error ends the reading.
+	Pace func(ctx context.Context, n int64) error
 }
 
 // Confirm reads the whole object of a segment and proves that it is what its
 // record says: h, the record, describes the same segment as the header in the
 // object ([object.Header.Describes]), loc is its location, every chunk and every
-// section has its sum, and every batch its CRC and its place. Memory is bounded
-// by 8 MiB (or one chunk) and the tail.
+// section has its sum, every batch its CRC and its place, and the indexes lead to
+// the batches that are there. Memory is bounded by 10 MiB (or 2 MiB and one chunk)
+// and the tail.
 //
 // A damaged object gives a *DamageError, the first one found (ErrDamaged).
 // Whatever else keeps it from reading, such as a store that does not answer or a
 // version that is not known, is an error that says nothing about the object.
 func Confirm(ctx context.Context, ep *endpoint.Endpoint, h object.Header, loc object.Location, o ConfirmOptions) (Receipt, error) {
-	r := &fullRead{ctx: ctx, ep: ep, key: h.Key(), loc: loc, found: o.Found}
+	r := &fullRead{ctx: ctx, ep: ep, key: h.Key(), loc: loc, found: o.Found, pace: o.Pace}
 	if err := r.open(); err != nil {
 		return Receipt{}, err
 	}
@@ -40,14 +45,15 @@ func Confirm(ctx context.Context, ep *endpoint.Endpoint, h object.Header, loc ob
 	}
 	r.checkHeader(&h)
 	c := newLogCheck(r)
+	c.indexes = newIndexCheck(r)
 	if err := r.log(c.chunk); err != nil {
 		return Receipt{}, r.fail(err)
 	}
-	c.close()
-	for _, s := range []object.Section{object.OffsetIndex, object.TimeIndex, object.ProducerSnapshot} {
-		if _, err := r.section(s, func([]byte) error { return nil }); err != nil {
-			return Receipt{}, r.fail(err)
-		}
+	if err := c.close(); err != nil {
+		return Receipt{}, r.fail(err)
+	}
+	if _, err := r.section(object.ProducerSnapshot, func([]byte) error { return nil }); err != nil {
+		return Receipt{}, r.fail(err)
 	}
 	if err := r.verdict(); err != nil {
 		return Receipt{}, err
@@ -88,7 +94,9 @@ type logCheck struct {
 	origin  int64 // where the walker began in the log
 	batchAt int64 // position in the log of the batch that the walker is at
 	lost    bool
+	part    bool // some batches were not seen
 	builder *tableBuilder
+	indexes *indexCheck // nil: only the log is looked at
 }
 
 func newLogCheck(r *fullRead) *logCheck {
@@ -97,6 +105,9 @@ func newLogCheck(r *fullRead) *logCheck {
 	c.walker.Batch = func(pos int64, h segment.Header) error {
 		if err := c.builder.batch(c.origin+pos, h); err != nil {
 			return err
+		}
+		if c.indexes != nil && !c.part {
+			c.indexes.batch(c.origin+pos, h)
 		}
 		c.batchAt = c.origin + pos + int64(h.Size)
 		return nil
@@ -108,7 +119,7 @@ func newLogCheck(r *fullRead) *logCheck {
 func (c *logCheck) chunk(i int, b []byte) error {
 	t := &c.r.tail.Table
 	if b == nil {
-		c.lost = true
+		c.lost, c.part = true, true
 		return nil
 	}
 	if c.lost {
@@ -128,7 +139,7 @@ func (c *logCheck) chunk(i int, b []byte) error {
 
 // batch reports a batch that is none, in a chunk that ends at end.
 func (c *logCheck) batch(err error, end int64) {
-	c.lost = true
+	c.lost, c.part = true, true
 	var be *segment.BatchError
 	if errors.As(err, &be) {
 		be.Pos = c.batchAt // of the log, not since the walker last found its way
@@ -139,16 +150,23 @@ func (c *logCheck) batch(err error, end int64) {
 	})
 }
 
-// close ends the walk, and compares the chunk table with what was seen.
-func (c *logCheck) close() {
+// close ends the walk, and compares the chunk table and the indexes with what was
+// seen.
+func (c *logCheck) close() error {
 	t := &c.r.tail.Table
 	if !c.lost {
 		if err := c.walker.Close(); err != nil {
 			c.batch(err, t.LogSize())
 		}
 	}
-	if c.r.damages > 0 {
-		return // not every batch was seen
+	before := c.r.damages
+	if c.indexes != nil {
+		if err := c.indexes.close(!c.part); err != nil {
+			return err
+		}
+	}
+	if before > 0 {
+		return nil // not every batch was seen
 	}
 	sums := make([]checksum.Sum, len(t.Chunks))
 	for i, chunk := range t.Chunks {
@@ -161,4 +179,5 @@ func (c *logCheck) close() {
 			Err: errors.New("it does not list the batches of the log"),
 		})
 	}
+	return nil
 }

@@ -77,6 +77,7 @@ type fullRead struct {
 	key   string
 	loc   object.Location
 	found func(*DamageError)
+	pace  func(ctx context.Context, n int64) error // before n bytes are asked for; may be nil
 
 	identity  string // from the first answer on
 	tailBytes []byte
@@ -137,6 +138,9 @@ func (r *fullRead) open() error {
 		return r.judge(err)
 	}
 	r.identity = info.Identity
+	if err := r.wait(r.loc.TailSize()); err != nil {
+		return err
+	}
 	r.tailBytes, r.tail, err = readTail(r.ctx, r.ep, r.key, r.identity, r.loc)
 	if err != nil {
 		return r.judge(err)
@@ -153,6 +157,9 @@ func (r *fullRead) log(chunk func(i int, b []byte) error) error {
 	t := &r.tail.Table
 	for first := 0; first < len(t.Chunks); {
 		pieces := r.run(first)
+		if err := r.waitFor(pieces); err != nil {
+			return err
+		}
 		done := 0
 		_, err := r.ep.Read(r.ctx, endpoint.ReadRequest{
 			Key: r.key, Off: t.Start(first), IfMatch: r.identity, ObjectSize: r.loc.ObjectSize,
@@ -184,6 +191,22 @@ func (r *fullRead) log(chunk func(i int, b []byte) error) error {
 	return nil
 }
 
+// wait waits until n more bytes may be asked for.
+func (r *fullRead) wait(n int64) error {
+	if r.pace == nil {
+		return nil
+	}
+	return r.pace(r.ctx, n)
+}
+
+func (r *fullRead) waitFor(pieces []endpoint.Piece) error {
+	var n int64
+	for _, p := range pieces {
+		n += int64(len(p.Buf))
+	}
+	return r.wait(n)
+}
+
 // run returns the pieces of the run that begins with a chunk.
 func (r *fullRead) run(first int) []endpoint.Piece {
 	t := &r.tail.Table
@@ -204,12 +227,8 @@ func (r *fullRead) section(s object.Section, write func([]byte) error) (sound bo
 	var sum uint32
 	for off := int64(0); off < e.Len; {
 		b := r.buf[:min(e.Len-off, int64(len(r.buf)))]
-		_, err := r.ep.Read(r.ctx, endpoint.ReadRequest{
-			Key: r.key, Off: e.Off + off, IfMatch: r.identity, ObjectSize: r.loc.ObjectSize,
-			Pieces: []endpoint.Piece{{Buf: b, NoVerify: true}},
-		})
-		if err != nil {
-			return false, damage(r.key, e.Off+off, int64(len(b)), s.String(), err)
+		if err := r.piece(s, off, b); err != nil {
+			return false, err
 		}
 		sum = checksum.Update(sum, b)
 		if err := write(b); err != nil {
@@ -217,12 +236,5 @@ func (r *fullRead) section(s object.Section, write func([]byte) error) (sound bo
 		}
 		off += int64(len(b))
 	}
-	if sum != e.CRC32C {
-		r.report(&DamageError{
-			Reason: Corrupt, Key: r.key, Off: e.Off, Len: e.Len, What: s.String(),
-			Err: &checksum.MismatchError{What: s.String(), Off: e.Off, Len: e.Len, Want: e.CRC32C, Got: sum},
-		})
-		return false, nil
-	}
-	return true, nil
+	return r.checkSection(s, sum), nil
 }

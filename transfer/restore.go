@@ -52,7 +52,9 @@ func Restore(ctx context.Context, ep *endpoint.Endpoint, h object.Header, loc ob
 	if err != nil {
 		return r.fail(err)
 	}
-	c.close()
+	if err := c.close(); err != nil {
+		return err
+	}
 	for _, s := range []object.Section{object.OffsetIndex, object.TimeIndex, object.ProducerSnapshot} {
 		if s == object.ProducerSnapshot && r.tail.Sections[s].Len == 0 {
 			continue

@@ -50,8 +50,8 @@
 //	         the batch has them producerId producerEpoch isTransactional controlType
 //	offset   offset timestamp leaderEpoch
 //	explain  the fields of ls, and object, chunk, batch and gets
-//	verify   a line for each damage: reason topic topicId partition segmentId
-//	         startOffset endOffset object position sizeBytes message
+//	verify   a line for each finding: reason severity topic topicId partition
+//	         segmentId startOffset endOffset object position sizeBytes message
 //	meta     export writes lines of its own, see segtier meta export --help;
 //	         import the fields of ls of each segment that was taken over
 //	replay   one line: consumers seconds fetches sizeBytes endOfTier errors cutShort, and
