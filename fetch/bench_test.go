@@ -28,7 +28,7 @@ func BenchmarkFetchHot(b *testing.B) {
 			}
 		}
 	})
-	for name, size := range map[string]int{"batches-4KiB": 4 << 10, "batches-64KiB": 64 << 10} {
+	for name, size := range map[string]int{"batches-200B": 200, "batches-4KiB": 4 << 10, "batches-16KiB": 16 << 10, "batches-64KiB": 64 << 10} {
 		b.Run(name, func(b *testing.B) {
 			var batches []testseg.Batch
 			for i := range int64(8 << 20 / size) {
@@ -36,7 +36,7 @@ func BenchmarkFetchHot(b *testing.B) {
 			}
 			s := testseg.Build(testseg.Spec{Partition: testseg.DefaultPartition, Batches: batches})
 			x := newTier(b, &testseg.Log{Partition: testseg.DefaultPartition, Epochs: s.Info().Epochs, Segments: []*testseg.Segment{s}},
-				tierOptions{chunk: 1 << 20})
+				tierOptions{chunk: 1 << 20, notes: 4 << 10})
 			defer x.close()
 			x.walk(1 << 20)
 			var res fetch.Result

@@ -12,6 +12,11 @@
 // A cold fetch costs one GET for the tail of the segment and one for data; a
 // hot one costs no I/O, no lock that is held long, and no allocation.
 //
+// Of every chunk it is noted, once, while its bytes are hot from being verified,
+// where a batch starts every 4 KiB or more, and which offset comes before. The
+// notes are cached with the chunk, so that a hot fetch walks few headers at either
+// end of what it returns.
+//
 // Missing chunks that follow each other are fetched with one GET, a run. The run
 // belongs to the Reader: it goes on when its caller has left, so that the
 // caller's next try finds the data, and ends with the Reader. Each chunk

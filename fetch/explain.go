@@ -105,7 +105,7 @@ func (r *Reader) Explain(ctx context.Context, req Request) (Explanation, error) 
 
 func (rd *reading) explain(ctx context.Context, at place, offset, limit int64) (e Explanation, found bool, err error) {
 	r, seg := rd.r, at.seg
-	t, err := r.tail(ctx, seg)
+	t, err := r.tail(ctx, &seg)
 	if err != nil {
 		return e, false, err
 	}

@@ -47,7 +47,7 @@ func (rd *reading) fill(ctx context.Context, req Request, in *holding) error {
 		return err
 	}
 	for full := false; !full; {
-		n, next, failure := rd.take(ctx, at, offset, left, in)
+		n, next, failure := rd.take(ctx, &at, offset, left, in)
 		left -= n
 		switch {
 		case in.size == 0 && failure != nil:
@@ -77,10 +77,10 @@ func (rd *reading) fill(ctx context.Context, req Request, in *holding) error {
 // LastOffset ≥ offset, up to limit bytes, but at least one if in is empty. It
 // returns their bytes and where to go on: in this segment if that is below
 // at.upper, else behind it. An error is as it came from below; see blame.
-func (rd *reading) take(ctx context.Context, at place, offset, limit int64, in *holding) (n, next int64, err error) {
+func (rd *reading) take(ctx context.Context, at *place, offset, limit int64, in *holding) (n, next int64, err error) {
 	r, p := rd.r, &in.pins
 	alone := in.size == 0
-	t, err := r.tail(ctx, at.seg)
+	t, err := r.tail(ctx, &at.seg)
 	if err != nil {
 		return 0, offset, err
 	}
@@ -109,8 +109,8 @@ func (rd *reading) take(ctx context.Context, at place, offset, limit int64, in *
 		r.stats.cut.Add(1)
 	}
 	end, last := p.fit(pos, h, min(want, p.end()), at.upper)
-	in.add(p, offset, pos, end, h.BaseOffset, last.LastOffset+1)
-	if next = last.LastOffset + 1; end == t.Table.LogSize() {
+	in.add(p, offset, pos, end, h.BaseOffset, last+1)
+	if next = last + 1; end == t.Table.LogSize() {
 		next = at.upper
 	}
 	return end - pos, next, nil
@@ -136,7 +136,12 @@ func (r *Reader) find(ctx context.Context, p *pins, offset, limit int64, patient
 		if err := r.need(ctx, p, c, p.t.chunk(want-1), patient); err != nil {
 			return 0, h, false, err
 		}
+		pos = p.notes(c).seek(pos, offset)
 		for end := table.Start(c) + table.Len(c); pos < end; pos += int64(h.Size) {
+			pos = p.skip(pos, offset)
+			if pos >= end {
+				break
+			}
 			if h, err = r.header(ctx, p, pos, patient); err != nil {
 				return 0, h, false, err
 			}
@@ -149,13 +154,14 @@ func (r *Reader) find(ctx context.Context, p *pins, offset, limit int64, patient
 }
 
 // fit returns the end of the last whole batch that ends at or before limit and
-// has no offset from upper on, and its header. The batch at pos with header h
-// fits; everything up to limit is ready.
-func (p *pins) fit(pos int64, h segment.Header, limit, upper int64) (end int64, last segment.Header) {
+// has no offset from upper on, and its last offset. The batch at pos with header
+// h fits; everything up to limit is ready.
+func (p *pins) fit(pos int64, h segment.Header, limit, upper int64) (end, last int64) {
 	end = pos + int64(h.Size)
-	// Walk in the last chunk in which a batch starts that fits; those before it
+	// Look in the last chunk in which a batch starts that fits; those before it
 	// fit too.
-	for c := p.t.chunk(limit - 1); c >= p.first; c-- {
+	c := p.t.chunk(limit - 1)
+	for ; c >= p.first; c-- {
 		from := p.t.Table.Chunks[c].FirstBatch
 		if from < 0 || from >= limit {
 			continue
@@ -163,23 +169,38 @@ func (p *pins) fit(pos int64, h segment.Header, limit, upper int64) (end int64, 
 		if from <= end {
 			break
 		}
-		if e, l := p.walk(from, segment.Header{}, limit, upper); e > from {
+		if e, l, ok := p.notes(c).fit(limit, upper); ok {
+			return p.walk(e, l, limit, upper)
+		}
+		if e, l := p.walk(from, 0, limit, upper); e > from {
 			return e, l
 		}
 		limit = from // ends exactly there
 	}
-	return p.walk(end, h, limit, upper)
+	if c >= p.first {
+		if e, l, ok := p.notes(c).fit(limit, upper); ok && e > end {
+			return p.walk(e, l, limit, upper)
+		}
+	}
+	return p.walk(end, h.LastOffset, limit, upper)
 }
 
-// walk goes from batch to batch, beginning at from, behind the one with header
-// last, as long as they fit.
-func (p *pins) walk(from int64, last segment.Header, limit, upper int64) (int64, segment.Header) {
+// walk goes from batch to batch, beginning at from, behind the one with the last
+// offset last, as long as they fit.
+func (p *pins) walk(from, last, limit, upper int64) (int64, int64) {
 	for from < limit && p.headerEnd(from) <= p.end() {
-		h, err := p.parse(from)
-		if err != nil || from+int64(h.Size) > limit || h.LastOffset >= upper {
-			break // an error is for the fetch that begins here
+		size, l, ok := p.peek(from)
+		if !ok {
+			h, err := p.parse(from)
+			if err != nil {
+				break // it is for the fetch that begins here
+			}
+			size, l = int(h.Size), h.LastOffset
 		}
-		from, last = from+int64(h.Size), h
+		if from+int64(size) > limit || l >= upper {
+			break
+		}
+		from, last = from+int64(size), l
 	}
 	return from, last
 }

@@ -63,7 +63,7 @@ func (r *Reader) OffsetForTime(ctx context.Context, req TimeRequest) (TimePositi
 // and a timestamp of at least time.
 func (rd *reading) search(ctx context.Context, at place, from, time int64) (found TimePosition, ok bool, err error) {
 	r := rd.r
-	t, err := r.tail(ctx, at.seg)
+	t, err := r.tail(ctx, &at.seg)
 	if err != nil {
 		return found, false, err
 	}

@@ -186,6 +186,33 @@ func (p *pins) bytes(pos int64, n int, scratch []byte) []byte {
 	return scratch[:n]
 }
 
+// peek returns length and last offset of the batch at pos, if its chunk is ready
+// and so much of its header is in there.
+func (p *pins) peek(pos int64) (size int, last int64, ok bool) {
+	c := p.t.chunk(pos)
+	if c-p.first >= p.ready {
+		return 0, 0, false
+	}
+	b := p.leases[c-p.first].Bytes()[pos-p.t.Table.Start(c):]
+	if len(b) < peeked {
+		return 0, 0, false
+	}
+	return peek(b)
+}
+
+// skip returns the position of the first batch from the one at pos on whose last
+// offset is at least offset, or of one before it that peek cannot tell.
+func (p *pins) skip(pos, offset int64) int64 {
+	for end := p.end(); pos < end; {
+		size, last, ok := p.peek(pos)
+		if !ok || last >= offset {
+			break
+		}
+		pos += int64(size)
+	}
+	return pos
+}
+
 // headerEnd returns where the header of a batch at pos ends at the latest.
 func (p *pins) headerEnd(pos int64) int64 {
 	return min(pos+segment.HeaderSize, p.t.Table.LogSize())

@@ -91,6 +91,8 @@ type Reader struct {
 	tails tails
 	stats counters
 
+	noteEvery int // see noteEvery; tests have it smaller
+
 	closed atomic.Bool // set under mu
 
 	mu   sync.Mutex
@@ -109,7 +111,8 @@ func New(meta metadata.Store, ep *endpoint.Endpoint, c *cache.Cache, o Options) 
 	}
 	r := &Reader{
 		meta: meta, ep: ep, cache: c, o: o,
-		idle: make(chan struct{}), jobs: make(map[*job]struct{}),
+		noteEvery: noteEvery,
+		idle:      make(chan struct{}), jobs: make(map[*job]struct{}),
 	}
 	r.tails.init(o.TailBytes)
 	return r, nil

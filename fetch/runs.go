@@ -69,6 +69,7 @@ func (r *Reader) run(ctx context.Context, t *tail, fills []cache.Fill) error {
 func (r *Reader) read(ctx context.Context, t *tail, req *endpoint.ReadRequest, fills []cache.Fill) error {
 	filled := 0
 	req.Done = func(int) {
+		r.annotate(t, fills[filled])
 		fills[filled].Done()
 		filled++
 	}

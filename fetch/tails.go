@@ -125,7 +125,7 @@ func (ts *tails) drop(id segment.UUID) {
 
 // tail returns the tail of a segment, waiting for it with the caller's context.
 // The error is as it came from below; see Reader.blame.
-func (r *Reader) tail(ctx context.Context, seg metadata.Segment) (*tail, error) {
+func (r *Reader) tail(ctx context.Context, seg *metadata.Segment) (*tail, error) {
 	t, ready, isNew := r.tails.join(seg.ID)
 	if ready {
 		return t, nil
@@ -137,7 +137,7 @@ func (r *Reader) tail(ctx context.Context, seg metadata.Segment) (*tail, error) 
 				r.tails.settle(t, nil, errors.New("fetch: the caller who was to load the tail panicked"))
 			}
 		}()
-		r.load(ctx, t, seg)
+		r.load(ctx, t, *seg)
 		begun = true
 	}
 	select {

@@ -54,6 +54,7 @@ type tier struct {
 	cache  *cache.Cache
 	reader *fetch.Reader
 	segs   []*metadata.Segment
+	notes  int
 
 	mu   sync.Mutex
 	plan storetest.Plan   // guarded by mu
@@ -67,6 +68,7 @@ type tierOptions struct {
 	run      int64
 	upTo     int // segments to copy; 0 all
 	attempts int
+	notes    int // how far apart noted batches are; 0: 300 B
 }
 
 var writer = metadata.Writer{BrokerID: 1, LeaderEpoch: 1000}
@@ -89,6 +91,10 @@ func newTier(t failer, log *testseg.Log, o tierOptions) *tier {
 	if o.chunk == 0 {
 		o.chunk = 4096
 	}
+	if x.notes = o.notes; x.notes == 0 {
+		x.notes = 300
+	}
+	x.reader.SetNoteEvery(x.notes)
 	for i, s := range log.Segments {
 		if o.upTo > 0 && i >= o.upTo {
 			break
@@ -187,6 +193,7 @@ func (x *tier) chill() {
 	if x.reader, err = fetch.New(x.meta, x.ep, x.cache, fetch.Options{}); err != nil {
 		x.t.Fatalf("%v", err)
 	}
+	x.reader.SetNoteEvery(x.notes)
 }
 
 // close ends everything and asserts that no byte and no lease is left.

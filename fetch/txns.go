@@ -34,7 +34,7 @@ func (rd *reading) aborted(ctx context.Context, in *holding) error {
 		}
 		at := rd.at(seg, offset)
 		if !seg.TxnIndexEmpty {
-			t, err := rd.r.tail(ctx, seg)
+			t, err := rd.r.tail(ctx, &seg)
 			if err != nil {
 				return rd.blame(ctx, seg, offset, err)
 			}
