@@ -62,16 +62,8 @@ type Copier struct {
 		checked, claimed bool
 	}
 
-	gate struct {
-		sync.Mutex
-		closed  bool
-		cancels map[*context.CancelCauseFunc]struct{} // of the calls in progress
-		running sync.WaitGroup                        // Add only while not closed
-	}
+	gate gate
 }
-
-// ErrClosed: the Copier was closed.
-var ErrClosed = errors.New("copier is closed")
 
 // NewCopier returns a Copier that writes objects through ep and events to meta.
 // Both stay the caller's.
@@ -89,40 +81,12 @@ func NewCopier(meta metadata.Store, ep *endpoint.Endpoint, o CopierOptions) (*Co
 		return nil, fmt.Errorf("copier: %w", err)
 	}
 	c := &Copier{meta: meta, ep: ep, o: o, order: orders{partitions: map[segment.Partition]*order{}}}
-	c.gate.cancels = map[*context.CancelCauseFunc]struct{}{}
 	return c, nil
 }
 
 // Close cancels the copies that run, waits for them, and makes later ones fail
 // with ErrClosed. It closes nothing that it was given and may be called again.
-func (c *Copier) Close() {
-	c.gate.Lock()
-	c.gate.closed = true
-	for cancel := range c.gate.cancels {
-		(*cancel)(ErrClosed)
-	}
-	c.gate.Unlock()
-	c.gate.running.Wait()
-}
-
-// enter lets a call in, unless the Copier was closed; its ctx ends with Close.
-func (c *Copier) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
-	c.gate.Lock()
-	defer c.gate.Unlock()
-	if c.gate.closed {
-		return nil, nil, ErrClosed
-	}
-	c.gate.running.Add(1)
-	ctx, cancel := context.WithCancelCause(ctx)
-	c.gate.cancels[&cancel] = struct{}{}
-	return ctx, func() {
-		cancel(nil)
-		c.gate.Lock()
-		delete(c.gate.cancels, &cancel)
-		c.gate.Unlock()
-		c.gate.running.Done()
-	}, nil
-}
+func (c *Copier) Close() { c.gate.close() }
 
 // Copy copies the segment and returns its record once it is readable. If the
 // range with these leader epochs is readable already, that record is returned.
@@ -136,17 +100,14 @@ func (c *Copier) enter(ctx context.Context) (_ context.Context, leave func(), er
 // so on; docs/errors.md has them all.
 func (c *Copier) Copy(ctx context.Context, src segment.Source, w metadata.Writer) (*metadata.Segment, error) {
 	info := src.Info()
-	ctx, leave, err := c.enter(ctx)
+	ctx, leave, err := c.gate.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
 	seg, existed, err := c.copy(ctx, src, info, w)
 	if err != nil {
-		if cause := context.Cause(ctx); errors.Is(cause, ErrClosed) {
-			err = fmt.Errorf("%w: %w", ErrClosed, err)
-		}
-		err = fmt.Errorf("copy of offsets %d to %d of %s: %w", info.StartOffset, info.EndOffset, info.Partition, err)
+		err = fmt.Errorf("copy of offsets %d to %d of %s: %w", info.StartOffset, info.EndOffset, info.Partition, told(ctx, err))
 		c.o.Logger.Error("copy failed", "partition", info.Partition, "start", info.StartOffset, "end", info.EndOffset, "err", err)
 		if c.o.Events.Failed != nil {
 			c.o.Events.Failed(info, err)

@@ -45,6 +45,7 @@ func newWorld() world { return world{storetest.NewMem(), metadatatest.NewMem()} 
 type process struct {
 	store  *storetest.Faulty
 	meta   *metadatatest.Faulty
+	ep     *endpoint.Endpoint
 	copier *lifecycle.Copier
 	close  func()
 }
@@ -57,6 +58,7 @@ func (w world) start(t *testing.T, store storetest.Plan, meta metadatatest.Plan,
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.ep = ep
 	p.copier, err = lifecycle.NewCopier(p.meta, ep, lifecycle.CopierOptions{
 		Scan:   scan,
 		Now:    func() time.Time { return time.UnixMilli(1700000000000) },

@@ -83,11 +83,17 @@ func (p *Plan) Fingerprint() []byte {
 	return out[:fingerprintSize:fingerprintSize]
 }
 
-// token names the write of this plan under one segment id, the same at every try.
-func (p *Plan) token(id segment.UUID) string {
+// IsFingerprint reports whether b begins as a fingerprint does. The custom
+// metadata of a STARTED record that does not was written by another storage
+// plugin.
+func IsFingerprint(b []byte) bool { return len(b) > 0 && b[0] == fingerprintKind }
+
+// Token names the write of the plan with this fingerprint under one segment id,
+// the same at every try: what a store that keeps it says of the object.
+func Token(id segment.UUID, fingerprint []byte) string {
 	h := sha256.New()
 	h.Write(id[:])
-	h.Write(p.Fingerprint())
+	h.Write(fingerprint)
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 

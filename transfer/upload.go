@@ -58,7 +58,7 @@ func Upload(ctx context.Context, ep *endpoint.Endpoint, src segment.Source, p *P
 		Size:      loc.ObjectSize,
 		PartSize:  p.partSize,
 		PartSums:  p.partSums(tail),
-		Token:     p.token(h.SegmentID),
+		Token:     Token(h.SegmentID, p.Fingerprint()),
 		Confirmed: o.Confirmed,
 		Retried:   o.Retried,
 	}

@@ -441,11 +441,11 @@ func TestToken(t *testing.T) {
 	s := someSegment(t)
 	p := scan(t, s, layout)
 	id := segment.UUID{1}
-	token := p.token(id)
-	if len(token) != 32 || token != scan(t, s, layout).token(id) {
+	token := Token(id, p.Fingerprint())
+	if len(token) != 32 || token != Token(id, scan(t, s, layout).Fingerprint()) {
 		t.Errorf("token %q", token)
 	}
-	if token == p.token(segment.UUID{2}) || token == scan(t, s, ScanOptions{ChunkSize: 4096, PartSize: 6001}).token(id) {
+	if token == Token(segment.UUID{2}, p.Fingerprint()) || token == Token(id, scan(t, s, ScanOptions{ChunkSize: 4096, PartSize: 6001}).Fingerprint()) {
 		t.Error("the same token for another copy")
 	}
 }
