@@ -125,6 +125,9 @@ func (c *Copier) copy(ctx context.Context, src segment.Source, info segment.Info
 	if err := c.meta.Assign(ctx, []segment.Partition{info.Partition}, nil); err != nil {
 		return nil, false, err
 	}
+	if err := c.outlived(info); err != nil {
+		return nil, false, err
+	}
 	if err := c.checkOwner(ctx); err != nil {
 		return nil, false, err
 	}
@@ -187,6 +190,25 @@ func (c *Copier) copy(ctx context.Context, src segment.Source, info segment.Info
 		return c.instead(src, info, err)
 	}
 	return seg, false, nil
+}
+
+// ErrBelowLogStart: the segment ends below the partition's log start, so nobody
+// may read it any more. It was not copied, and holds back no other.
+var ErrBelowLogStart = errors.New("segment is below the log start")
+
+// outlived refuses what retention has passed already, as far as metadata keeps
+// the log start: a directory that still has such a segment would be copied and
+// expired for ever.
+func (c *Copier) outlived(info segment.Info) error {
+	kept, ok := c.meta.(metadata.LogStarts)
+	if !ok {
+		return nil
+	}
+	if start, ok := kept.LogStart(info.Partition); ok && info.EndOffset < start {
+		c.order.forget(info.Partition, start)
+		return fmt.Errorf("%w: the log starts at %d", ErrBelowLogStart, start)
+	}
+	return nil
 }
 
 // instead returns the readable copy that metadata found in place of this one, if
@@ -440,6 +462,18 @@ func (c *Copier) covers(p segment.Partition, offset int64) bool {
 		return false
 	}
 	_, ok := view.Lookup(nil, offset)
+	return ok
+}
+
+// Copying reports whether a Copy of the segment with that base offset runs.
+func (c *Copier) Copying(p segment.Partition, startOffset int64) bool {
+	c.order.mu.Lock()
+	defer c.order.mu.Unlock()
+	q := c.order.partitions[p]
+	if q == nil {
+		return false
+	}
+	_, ok := q.running[startOffset]
 	return ok
 }
 
