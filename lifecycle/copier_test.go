@@ -37,9 +37,10 @@ var scan = transfer.ScanOptions{ChunkSize: 4096, PartSize: 8192}
 type world struct {
 	store objstore.Store
 	meta  *metadatatest.Mem
+	root  string // of a store in a directory
 }
 
-func newWorld() world { return world{storetest.NewMem(), metadatatest.NewMem()} }
+func newWorld() world { return world{store: storetest.NewMem(), meta: metadatatest.NewMem()} }
 
 // process is one run of a program over the world, with faults.
 type process struct {
@@ -370,13 +371,17 @@ func TestForeignObjectUnderTheKey(t *testing.T) {
 // put creates an object behind everybody's back.
 func (w world) put(t *testing.T, key, content string) {
 	t.Helper()
-	sum := checksum.Sum{Len: int64(len(content)), CRC32C: checksum.CRC32C([]byte(content))}
-	_, err := w.store.Upload(t.Context(), objstore.UploadRequest{
-		Key: key, Body: strings.NewReader(content), Size: sum.Len, PartSize: sum.Len, PartSums: []checksum.Sum{sum},
-	})
-	if err != nil {
+	if err := put(w.store, key, content); err != nil {
 		t.Error(err)
 	}
+}
+
+func put(store objstore.Store, key, content string) error {
+	sum := checksum.Sum{Len: int64(len(content)), CRC32C: checksum.CRC32C([]byte(content))}
+	_, err := store.Upload(context.Background(), objstore.UploadRequest{
+		Key: key, Body: strings.NewReader(content), Size: sum.Len, PartSize: sum.Len, PartSums: []checksum.Sum{sum},
+	})
+	return err
 }
 
 // TestStoreThatIsNotTheMetadatas: metadata with readable segments is not used

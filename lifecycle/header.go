@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 	"fmt"
-	"iter"
 
 	"github.com/segtier/segtier/object"
 	"github.com/segtier/segtier/objstore"
@@ -17,7 +16,7 @@ func readHeader(ctx context.Context, ep *endpoint.Endpoint, key string, info obj
 	read := func(off int64) ([]byte, error) {
 		b := make([]byte, info.Size-off)
 		_, err := ep.Read(ctx, endpoint.ReadRequest{
-			Key: key, Off: off, IfMatch: info.Identity, ObjectSize: info.Size,
+			Key: key, Off: off, IfMatch: info.Identity, ObjectSize: info.Size, Class: endpoint.Prefetch,
 			Pieces: []endpoint.Piece{{Buf: b, NoVerify: true}}, // it sums up itself
 		})
 		return b, err
@@ -46,16 +45,4 @@ func readHeader(ctx context.Context, ep *endpoint.Endpoint, key string, info obj
 		return object.Header{}, err
 	}
 	return tail.Header, nil
-}
-
-// uploads lists unfinished uploads, none where the store has no such thing.
-func (d *Deleter) uploads(ctx context.Context, prefix string) iter.Seq2[objstore.Pending, error] {
-	if l, ok := any(d.ep).(objstore.UploadLister); ok {
-		return l.Uploads(ctx, prefix)
-	}
-	return func(func(objstore.Pending, error) bool) {}
-}
-
-func (d *Deleter) abort(ctx context.Context, p objstore.Pending) error {
-	return any(d.ep).(objstore.UploadLister).Abort(ctx, p)
 }

@@ -20,7 +20,7 @@ func TestStoreThatIsNotTheMetadatas(t *testing.T) {
 	if err := w.start(t, nil, nil, lifecycle.Events{}).copyAll(t.Context(), log); err != nil {
 		t.Fatal(err)
 	}
-	empty := world{storetest.NewMem(), w.meta}
+	empty := world{store: storetest.NewMem(), meta: w.meta}
 	p := empty.start(t, nil, nil, lifecycle.Events{})
 	err := p.copyAll(t.Context(), log)
 	var owner *transfer.OwnerError
@@ -48,7 +48,7 @@ func TestPrefixOfAnotherMetadataStore(t *testing.T) {
 	if err := w.start(t, nil, nil, lifecycle.Events{}).copyAll(t.Context(), log); err != nil {
 		t.Fatal(err)
 	}
-	other := world{w.store, metadatatest.NewMem()}
+	other := world{store: w.store, meta: metadatatest.NewMem()}
 	err := other.start(t, nil, nil, lifecycle.Events{}).copyAll(t.Context(), log)
 	var owner *transfer.OwnerError
 	if !errors.As(err, &owner) || owner.Owner != w.meta.ID() || owner.Mine != other.meta.ID() {

@@ -388,7 +388,7 @@ func (j *job) abortUploads(ctx context.Context) error {
 		return err
 	}
 	prefix := path.Dir(object.Key(j.p, 0, segment.UUID{1})) + "/"
-	for up, err := range j.d.uploads(ctx, prefix) {
+	for up, err := range j.d.ep.Uploads(ctx, prefix) {
 		switch {
 		case errors.Is(err, objstore.ErrRefused) || errors.Is(err, errors.ErrUnsupported):
 			j.d.o.Logger.Warn("unfinished uploads cannot be listed, so none is aborted", "partition", j.p, "err", err)
@@ -404,7 +404,7 @@ func (j *job) abortUploads(ctx context.Context) error {
 		if !ok || seg.State != metadata.DeleteSegmentStarted && seg.State != metadata.DeleteSegmentFinished || up.Key != object.Key(j.p, seg.StartOffset, id) {
 			continue
 		}
-		if err := j.d.abort(ctx, up); err != nil {
+		if err := j.d.ep.Abort(ctx, up); err != nil {
 			return fmt.Errorf("unfinished upload %s of %s: %w", up.ID, up.Key, err)
 		}
 		j.d.stats.aborted.Add(1)

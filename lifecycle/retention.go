@@ -74,6 +74,8 @@ func (r *retention) within(seg *metadata.Segment) bool {
 //     but it adds nothing to the size, takes nothing off it, moves no log start, and
 //     does not stop the walk: in Kafka a copy that dangles ends retention by size
 //     for ever.
+//   - A segment that this process copies is left alone, and stops the walk if it is
+//     of the history; in Kafka it does in any case.
 //   - A deletion that was begun is resumed wherever it is, not only below the first
 //     segment that stays.
 //   - A segment of another storage plugin is nobody's to expire. It stops the walk,
@@ -111,7 +113,7 @@ func (r *retention) decide(view *metadata.View) verdict {
 			}
 		case stopped:
 		case r.isCopied(seg):
-			stopped = true
+			stopped = r.within(seg)
 		case newest <= first && seg.EndOffset < r.logStart:
 			if ours(seg) {
 				cause = BelowLogStart
