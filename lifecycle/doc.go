@@ -55,9 +55,56 @@
 //   - Of two with one leader epoch the one that comes second to FINISHED gets
 //     ErrDuplicate, deletes its own id and object, and returns the other copy.
 //
-// # Not handled here yet
+// # Delete
 //
-// Deleting, expiring and collecting. A STARTED record of a writer that is not
-// known to be older is left alone: only its partition's collector can know that
-// its writer is dead.
+// [Deleter.Delete] takes segments from whatever state they are in to their end,
+// [Deleter.DeletePartition] a whole partition, through Kafka's states of that:
+//
+//	the prefix is ours         the owner marker, else nothing happens
+//	DELETE_STARTED is durable  of all; readers are told to skip
+//	abort their uploads        a writer that does not know yet is stopped
+//	the delay                  readers end what they have begun
+//	abort, owner               once more: the moment before the first byte counts
+//	the object                 if it is known to be the segment's
+//	is it gone?                a store may delete later than it says
+//	DELETE_FINISHED            only now
+//
+// What an interruption leaves after any of these is in metadata, and
+// [Deleter.Resume] goes on with it, whoever began it. Everything may be done twice,
+// also by two processes at once.
+//
+// The delay is waited for in full by whoever deletes, from the moment at which it
+// has seen DELETE_STARTED. Times in records are never compared with a clock, so no
+// clock that jumps, here or where the record was written, can make it shorter; a
+// process that goes on with what another has begun waits anew. What is assumed: the
+// timer of the process does not run fast, and a reader elsewhere learns of
+// DELETE_STARTED and ends what it reads within the delay. One that does not finds
+// no object, reads metadata again and ends with fetch.SkippedError as well.
+//
+// A segment that was FINISHED had a receipt, and keys are never overwritten, so
+// what is under its key is deleted, damaged or not. Of one that never was, nobody
+// has proven anything: its key is emptied if the store's token or the header in
+// the object says that it is this segment; another object stays, and so does the
+// record, with a [ForeignObjectError]. Leader epochs do not matter here: a record
+// in DELETE_STARTED never comes back, so it may be brought to its end by anybody
+// whom the store lets write. An upload that is completed even so, behind the look
+// whether the object is gone, leaves an object whose id has ended: the collector's.
+//
+// # Expire
+//
+// [Expirer.Expire] decides as Kafka's leader does: by time, size, log start, and
+// leader epochs that are no more (Cause), within the history alone; what it does
+// otherwise is listed at the code that decides. The log start moves first, in
+// metadata and in the host, and only then anything is deleted: so a crash leaves
+// segments below the log start, which the next run finds. If anything is not
+// known that the decision needs, nothing happens.
+//
+// [Copier.Copy] refuses what ends below the log start in metadata, so that a
+// directory which still has it is not copied and expired for ever.
+//
+// # Not handled here
+//
+// A STARTED record of a writer that is not known to be older, of a range that
+// nothing expires, is left alone: only its partition's collector can know that its
+// writer is dead.
 package lifecycle

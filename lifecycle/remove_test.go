@@ -229,7 +229,7 @@ func TestPace(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(10 * time.Second) // of the bubble: nothing gets through
+		<-time.After(10 * time.Second) // of the bubble: nothing gets through
 		synctest.Wait()
 		if n := p.d.Stats().Running; n != 3 {
 			t.Errorf("%d run at once", n)
@@ -252,7 +252,7 @@ func TestCloseEndsDeletions(t *testing.T) {
 			p := w.deleter(t, storetest.Rules(storetest.Rule{Op: "delete", Times: -1, Fault: storetest.Fault{Kind: storetest.Hang}}), nil, lifecycle.DeleterOptions{Delay: delay})
 			ended := make(chan error, 1)
 			go func() { ended <- p.d.Delete(t.Context(), writer, w.all(t, log.Partition)...) }()
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 			synctest.Wait()
 			begun := time.Now()
 			p.d.Close()

@@ -82,10 +82,7 @@ func expirer(t interface {
 ) (*lifecycle.Expirer, *paper) {
 	m := &paper{Mem: metadatatest.NewMem(), view: metadata.NewView(paperPartition, segs...)}
 	clock := func() time.Time { return time.UnixMilli(now) }
-	ep, err := endpoint.New(clocked{owned(t, m.ID()), clock}, endpoint.Options{Attempts: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ep := endpointOn(t, clocked{owned(t, m.ID()), clock})
 	del := atOnce(nil)
 	del.Now = clock
 	d, err := lifecycle.NewDeleter(m, ep, del)
@@ -98,6 +95,14 @@ func expirer(t interface {
 	}
 	t.Cleanup(func() { d.Close(); _ = ep.Close() })
 	return e, m
+}
+
+func endpointOn(t interface{ Fatal(args ...any) }, s objstore.Store) *endpoint.Endpoint {
+	ep, err := endpoint.New(s, endpoint.Options{Attempts: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ep
 }
 
 // clocked is a store with a clock.
