@@ -59,6 +59,9 @@ func (f *fake) uploadPart(w http.ResponseWriter, req request, body []byte) error
 		u.again = append(u.again, old)
 	}
 	p := fakePart{number: req.part, data: body, etag: etagOf(body), crc: crc}
+	if u.ghost {
+		p.crc = ""
+	}
 	u.parts[req.part] = p
 	w.Header().Set("ETag", p.etag)
 	if !f.noEcho {
@@ -77,6 +80,9 @@ func (f *fake) complete(w http.ResponseWriter, req request, body []byte) error {
 			f.completed(w, req, o)
 			return nil
 		}
+	}
+	if err == nil && u.ghost {
+		return refuse(500, "InternalError")
 	}
 	if err != nil {
 		return err

@@ -101,6 +101,7 @@ type fakePart struct {
 }
 
 type fakeUpload struct {
+	ghost   bool // has forgotten that it is of CRC32C: keeps no sums, and cannot be completed
 	key     string
 	meta    map[string]string
 	parts   map[int]fakePart

@@ -78,8 +78,20 @@ func (s *Store) upload(ctx context.Context, req *objstore.UploadRequest) (ev obj
 	case len(u.parts) == 1:
 		return u.single(ctx)
 	}
-	m := &multipart{upload: u, partSize: partSize, etags: make([]string, len(u.parts))}
-	return m.end(ctx, m.run(ctx))
+	m := u.inParts(partSize)
+	ev, err = m.end(ctx, m.run(ctx))
+	if !m.spoiled {
+		return ev, err
+	}
+	s.opts.Logger.DebugContext(ctx, "what an earlier try left cannot be completed: beginning anew", "store", s.String(), "key", req.Key, "upload", m.id, "err", err)
+	u.proof = make([]proof, len(u.parts))
+	anew := u.inParts(partSize)
+	anew.anew, anew.others = true, m.others
+	return anew.end(ctx, anew.run(ctx))
+}
+
+func (u *upload) inParts(partSize int64) *multipart {
+	return &multipart{upload: u, partSize: partSize, etags: make([]string, len(u.parts))}
 }
 
 // putInput is what every object written by PutObject is written with.

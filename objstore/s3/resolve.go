@@ -47,10 +47,14 @@ func (m *multipart) tidy(ctx context.Context, err error) error {
 		if m.s.opts.OnCancel == KeepUpload {
 			return err
 		}
-	case errors.Is(err, objstore.ErrConflict), errors.Is(err, objstore.ErrCorrupt), errors.Is(err, errRace), errors.Is(err, errBody), malformed(err):
+	case errors.Is(err, objstore.ErrConflict), errors.Is(err, objstore.ErrCorrupt), errors.Is(err, errRace), errors.Is(err, errBody):
 		// None of these is cured by going on with the parts that are there.
-	case m.refused && broken(err):
-		// The service cannot complete this upload, try after try: begin anew.
+	case malformed(err), unusable(err), errors.Is(err, errGhost), m.refused && broken(err):
+		// The service cannot make the object out of this upload. One that was found
+		// may be a ghost: a part that arrives behind an abort brings the upload back
+		// to life in some servers, without what it was created with. There may be
+		// several, so that the next try would only find another one.
+		m.spoiled = m.resumed
 	default:
 		return err // for the next try
 	}
@@ -76,6 +80,13 @@ func malformed(err error) bool {
 	return errors.Is(err, objstore.ErrRefused) && errors.As(err, &e) && e.Status == 400 && e.Hint == ""
 }
 
+// unusable reports whether the service did not find the parts, or not as they
+// were sent.
+func unusable(err error) bool {
+	var e *ServiceError
+	return errors.As(err, &e) && (e.Code == "InvalidPart" || e.Code == "InvalidPartOrder")
+}
+
 // discard aborts uploads, whether or not the caller is still there.
 func (m *multipart) discard(ctx context.Context, ids ...string) error {
 	if len(ids) == 0 {
@@ -85,12 +96,37 @@ func (m *multipart) discard(ctx context.Context, ids ...string) error {
 	defer cancel()
 	var errs []error
 	for _, id := range ids {
-		if err := m.s.abort(ctx, m.name, id); err != nil {
+		err := m.s.abort(ctx, m.name, id)
+		if err == nil && id == m.id {
+			err = m.lay(ctx, id)
+		}
+		if err != nil {
 			m.s.opts.Logger.WarnContext(ctx, "an unfinished upload is left behind", "store", m.s.String(), "key", m.req.Key, "upload", id, "err", err)
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// lay sees that an aborted upload rests: parts that were on their way when it was
+// aborted may arrive after that, and are paid for until it is aborted again.
+func (m *multipart) lay(ctx context.Context, id string) error {
+	m.mu.Lock()
+	cut := m.cut
+	m.mu.Unlock()
+	for range 3 {
+		if !cut {
+			return nil
+		}
+		listed, err := m.listParts(ctx, id)
+		if err != nil || len(listed) == 0 {
+			return nil //nolint:nilerr // it is gone, or cannot be asked for: Uploads lists what stays
+		}
+		if err := m.s.abort(ctx, m.name, id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // errUnresolved: whether a write took effect could not be found out. Nothing may

@@ -64,7 +64,7 @@ func (m *multipart) resume(ctx context.Context) error {
 	if m.id == "" {
 		return nil
 	}
-	m.refused = bestBytes == m.req.Size
+	m.resumed, m.refused = true, bestBytes == m.req.Size
 	m.s.stats.resumed.Add(bestBytes)
 	m.s.opts.Logger.DebugContext(ctx, "resuming an upload", "store", m.s.String(), "key", m.req.Key, "upload", m.id, "parts", len(best), "bytes", bestBytes)
 	for i, part := range best {
@@ -102,6 +102,31 @@ func (m *multipart) usableParts(ctx context.Context, id string) (map[int]listedP
 		size += part.size
 	}
 	return listed, size, nil
+}
+
+// errGhost: an upload that was resumed is not what we once created.
+var errGhost = errors.New("the unfinished upload that was resumed keeps no checksums of the parts sent to it now")
+
+// isOurs looks whether a resumed upload still is what it was created as. Its old
+// parts were accepted since their sums are listed. A ghost, see tidy, has such a
+// part too, but keeps no sums of those that come later: no object can be made of it.
+func (m *multipart) isOurs(ctx context.Context) error {
+	if !m.resumed || m.refused {
+		return nil
+	}
+	listed, err := m.listParts(ctx, m.id)
+	if errors.Is(err, errPaging) {
+		return nil // so is what was found before
+	}
+	if err != nil {
+		return err
+	}
+	for i := range m.parts {
+		if part, ok := listed[i]; ok && part.etag == m.etags[i] && part.crc == "" {
+			return m.partFailed(i, errGhost)
+		}
+	}
+	return nil
 }
 
 // listedPart is what the service says of a part.

@@ -1,11 +1,13 @@
 package s3_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -75,6 +77,11 @@ func TestResumeAfterAKill(t *testing.T) {
 func (f *fake) left(key, id string, parts map[int][]byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.appears(key, id, parts)
+}
+
+// appears is left for a plan, which f calls under its lock.
+func (f *fake) appears(key, id string, parts map[int][]byte) {
 	f.seq++
 	u := &fakeUpload{key: "logs/" + key, meta: map[string]string{"segtier-token": "token-of-" + key}, parts: map[int]fakePart{}, started: f.now(), seq: f.seq}
 	for n, b := range parts {
@@ -298,28 +305,77 @@ func TestSomebodyElseMeanwhile(t *testing.T) {
 	})
 }
 
-// An upload that the service cannot complete, try after try, is not resumed for
-// ever: the second time it is given up, and the third begins anew.
-func TestUploadThatCannotBeCompleted(t *testing.T) {
+// What earlier tries left, and the service cannot complete, is not resumed for
+// ever, however many there are: versitygw makes an upload anew, without what it
+// was created with, when a part arrives after it was aborted.
+func TestUploadsThatCannotBeCompleted(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		fault        fault
+		failed, sent int // Uploads that fail before one succeeds; parts sent by them all
+	}{
+		{"refused", fault{kind: failBefore, status: 400, code: "InvalidPart"}, 0, 2 + 3},
+		// The first time a failure may pass.
+		{"failing", fault{kind: failBefore}, 1, 2 + 3},
+		{"ghosts", fault{}, 0, 2 + 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+				data := content(1, threeParts)
+				ghosts := []string{"upload-ghost-1", "upload-ghost-2", "upload-ghost-3", "upload-ghost-4"}
+				for _, id := range ghosts {
+					f.left("a", id, map[int][]byte{1: data[:5*mib]})
+					f.uploads[id].ghost = c.name == "ghosts"
+				}
+				f.set(func(r request) fault {
+					if r.op == "CompleteMultipartUpload" && slices.Contains(ghosts, r.query.Get("uploadId")) {
+						return c.fault
+					}
+					return fault{}
+				})
+				for range c.failed {
+					_, err := s.Upload(t.Context(), upload("a", data, 5*mib))
+					wantError(t, err, "upload", nil)
+				}
+				mustUpload(t, f, s, upload("a", data, 5*mib), data)
+				if parts := len(f.requests("UploadPart")); parts != c.sent {
+					t.Errorf("%d parts were sent, want %d", parts, c.sent)
+				}
+				if _, uploads := f.names(); uploads != 0 {
+					t.Errorf("%d uploads are left", uploads)
+				}
+			})
+		})
+	}
+}
+
+// A part that arrives after its upload was aborted keeps the upload alive: it is
+// aborted once more.
+func TestPartBehindAbort(t *testing.T) {
 	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		data := content(1, threeParts)
-		f.left("a", "upload-poisoned", map[int][]byte{1: data[:5*mib]})
+		var once sync.Once
 		f.set(func(r request) fault {
-			if r.op == "CompleteMultipartUpload" && r.query.Get("uploadId") == "upload-poisoned" {
-				return fault{kind: failBefore}
+			if r.op == "ListParts" { // the first thing behind the abort
+				once.Do(func() { f.appears("a", r.query.Get("uploadId"), map[int][]byte{1: data[:5*mib]}) })
 			}
 			return fault{}
 		})
-		for range 2 {
-			_, err := s.Upload(t.Context(), upload("a", data, 5*mib))
-			wantError(t, err, "upload", nil)
-		}
-		if parts := len(f.requests("UploadPart")); parts != 2 {
-			t.Errorf("%d parts were sent in two tries, want 2", parts)
-		}
-		mustUpload(t, f, s, upload("a", data, 5*mib), data)
+		req := upload("a", data, 5*mib)
+		cause := errors.New("the disk is on fire")
+		req.Body = readerAt(func(p []byte, off int64) (int, error) {
+			if off > 5*mib {
+				return 0, cause
+			}
+			return bytes.NewReader(data).ReadAt(p, off)
+		})
+		_, err := s.Upload(t.Context(), req)
+		wantError(t, err, "upload", cause)
 		if _, uploads := f.names(); uploads != 0 {
 			t.Errorf("%d uploads are left", uploads)
+		}
+		if n := len(f.requests("AbortMultipartUpload")); n != 2 {
+			t.Errorf("%d aborts, want 2", n)
 		}
 	})
 }

@@ -47,7 +47,10 @@ type multipart struct {
 	id       string   // of S3's multipart upload, "" before there is one
 	etags    []string // by part; each written by the one who sends or finds the part
 	others   []string // ids of other unfinished uploads of this object
+	anew     bool     // nothing is resumed
+	resumed  bool     // id was found, with parts that are ours
 	refused  bool     // all parts were there: an earlier try failed at Complete
+	spoiled  bool     // what was resumed cannot be completed and is given up
 
 	// cancel ends the requests in flight, stop only the waiting for slots: a part
 	// in flight is worth its end if what failed may pass.
@@ -57,6 +60,7 @@ type multipart struct {
 	mu        sync.Mutex
 	err       error // the first that failed; guarded by mu
 	completed bool  // Complete was sent; guarded by mu
+	cut       bool  // a part may be on its way still, without us; guarded by mu
 }
 
 // fail notes why the try fails. The first error is the one that is reported; if it
@@ -98,8 +102,10 @@ func permanent(err error) bool {
 
 // run makes the object, or says whether the outcome must be looked for.
 func (m *multipart) run(ctx context.Context) error {
-	if err := m.resume(ctx); err != nil {
-		return err
+	if !m.anew {
+		if err := m.resume(ctx); err != nil {
+			return err
+		}
 	}
 	ctx, m.cancel = context.WithCancelCause(ctx)
 	defer m.cancel(nil)
@@ -175,7 +181,14 @@ func (m *multipart) sendPart(ctx context.Context, i int) error {
 		ExpectedBucketOwner: optional(m.s.opts.ExpectedBucketOwner),
 	}, unsignedPayload)
 	if err != nil {
-		return m.partFailed(i, m.bodyFault(ctx, "UploadPart", body, err))
+		err = m.bodyFault(ctx, "UploadPart", body, err)
+		var answered *ServiceError
+		if !errors.As(err, &answered) {
+			m.mu.Lock()
+			m.cut = true
+			m.mu.Unlock()
+		}
+		return m.partFailed(i, err)
 	}
 	m.s.answered.Store(true)
 	etag := aws.ToString(out.ETag)
@@ -210,6 +223,9 @@ func (m *multipart) complete(ctx context.Context) (*awss3.CompleteMultipartUploa
 			PartNumber: aws.Int32(int32(i + 1)), ETag: &m.etags[i], //nolint:gosec // at most 10,000
 			ChecksumCRC32C: aws.String(checksum.Base64(m.parts[i].sum.CRC32C)),
 		}
+	}
+	if err := m.isOurs(ctx); err != nil {
+		return nil, err
 	}
 	if err := m.confirmByList(ctx); err != nil {
 		return nil, err

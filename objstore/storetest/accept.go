@@ -96,38 +96,16 @@ func request(key string, data []byte) objstore.UploadRequest {
 	}
 }
 
-// put uploads what a rule is about to look at and checks the evidence. One call is one attempt, and a
-// server may be busy with what a failed upload left of the same key: what no
-// sentinel explains is tried again, twice.
+// put uploads what a rule is about to look at and checks the evidence.
 func (s *suite) put(key string, data []byte) objstore.Evidence {
 	s.Helper()
 	req := request(key, data)
 	ev, err := s.store.Upload(s.ctx, req)
-	for range 2 {
-		if err == nil || explained(err) {
-			break
-		}
-		s.Logf("Upload of %s, %d bytes, is tried again: %v", key, len(data), err)
-		ev, err = s.store.Upload(s.ctx, req)
-	}
 	if err != nil {
 		s.Fatalf("Upload of %s, %d bytes: %v", key, len(data), err)
 	}
 	s.checkEvidence(&req, ev)
 	return ev
-}
-
-// explained reports whether an error is one that a caller can decide on.
-func explained(err error) bool {
-	for _, sentinel := range []error{
-		objstore.ErrNotExist, objstore.ErrConflict, objstore.ErrChanged, objstore.ErrRange, objstore.ErrCorrupt,
-		objstore.ErrClosed, objstore.ErrReadOnly, objstore.ErrRefused, objstore.ErrFull,
-	} {
-		if errors.Is(err, sentinel) {
-			return true
-		}
-	}
-	return false
 }
 
 func (s *suite) checkEvidence(req *objstore.UploadRequest, ev objstore.Evidence) {
