@@ -19,9 +19,13 @@
 //     that another try cannot cure are returned at once: ErrNotExist, ErrRange,
 //     ErrChanged, ErrConflict, ErrReadOnly, ErrRefused, ErrFull, ErrClosed.
 //   - At most Options.Requests requests and Options.BytesInFlight bytes are in
-//     flight, given out in the order in which they were asked for. Nothing
-//     that waits, for a slot, for its share of Options.UploadBytesPerSecond or for
-//     the next try, holds a slot.
+//     flight. Nothing that waits, for a slot, for its share of
+//     Options.UploadBytesPerSecond or for the next try, holds a slot.
+//   - Where more is asked for, demand at the tail, demand of backfills, prefetch
+//     and writing (uploads, deletes) take turns by weights of 8, 4, 2 and 4; in each
+//     the tenants do, and in each of those the streams (an upload is one). An eighth
+//     of the slots is kept for the tail, another eighth for demand. Nobody's turn is
+//     skipped for ever: a large request is not passed by small ones without end.
 //   - A store that sends no byte for Options.ProgressTimeout loses the request,
 //     which goes on elsewhere. A slow store that keeps sending is left alone.
 //   - Close ends every call in progress with ErrClosed, and waits for them.

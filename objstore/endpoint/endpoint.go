@@ -20,6 +20,11 @@ type Options struct {
 	// BytesInFlight is how many bytes those requests may carry together; 0 is
 	// 256 MiB. A request for more than that runs alone.
 	BytesInFlight int64
+	// TenantRequests and TenantBytesInFlight bound what the Reads of one tenant
+	// (ReadRequest.Tenant) may have in flight; 0 is no bound. The request that
+	// reaches the bytes may go beyond them.
+	TenantRequests      int
+	TenantBytesInFlight int64
 	// UploadBytesPerSecond bounds how fast all uploads together send the bytes of
 	// parts, sent again ones included; 0 is no bound. A part waits its turn before
 	// it takes a slot and then goes at the speed of the line, so over times shorter
@@ -38,9 +43,14 @@ type Options struct {
 }
 
 func (o Options) validate() (Options, error) {
-	if o.Requests < 0 || o.BytesInFlight < 0 || o.UploadBytesPerSecond < 0 || o.Attempts < 0 || o.ProgressTimeout < 0 {
-		return o, fmt.Errorf("endpoint: negative option: Requests %d, BytesInFlight %d, UploadBytesPerSecond %d, Attempts %d, ProgressTimeout %v",
-			o.Requests, o.BytesInFlight, o.UploadBytesPerSecond, o.Attempts, o.ProgressTimeout)
+	for name, v := range map[string]int64{
+		"Requests": int64(o.Requests), "BytesInFlight": o.BytesInFlight,
+		"TenantRequests": int64(o.TenantRequests), "TenantBytesInFlight": o.TenantBytesInFlight,
+		"UploadBytesPerSecond": o.UploadBytesPerSecond, "Attempts": int64(o.Attempts), "ProgressTimeout": int64(o.ProgressTimeout),
+	} {
+		if v < 0 {
+			return o, fmt.Errorf("endpoint: option %s is negative: %d", name, v)
+		}
 	}
 	setDefault(&o.Requests, 64)
 	setDefault(&o.BytesInFlight, 256<<20)
@@ -64,9 +74,11 @@ func setDefault[T comparable](v *T, def T) {
 type Endpoint struct {
 	store objstore.Store
 	opts  Options
-	slots slots
+	slots *slots
 	pace  pace // of uploads
 	stats counters
+
+	uploads atomic.Uint64 // so far; numbers them as streams
 
 	// born is the zero of pauseUntil, which is a duration since then: what the
 	// store asked all of us to wait.
@@ -93,7 +105,7 @@ func New(store objstore.Store, opts Options) (*Endpoint, error) {
 	return &Endpoint{
 		store: store,
 		opts:  opts,
-		slots: slots{maxRequests: opts.Requests, maxBytes: opts.BytesInFlight},
+		slots: newSlots(bound{opts.Requests, opts.BytesInFlight}, bound{opts.TenantRequests, opts.TenantBytesInFlight}),
 		pace:  pace{bytesPerSecond: opts.UploadBytesPerSecond},
 		born:  time.Now(),
 		done:  make(chan struct{}),
@@ -140,10 +152,11 @@ func (e *Endpoint) Close() error {
 func (e *Endpoint) Stat(ctx context.Context, key string) (objstore.Info, error) {
 	var info objstore.Info
 	err := e.do(ctx, objstore.Error{Op: "stat", Key: key}, func(c *call) (err error) {
-		if err := e.slots.acquire(c.ctx, 0); err != nil {
+		w := want{line: line(TailDemand)}
+		if err := e.slots.acquire(c.ctx, w); err != nil {
 			return err
 		}
-		defer e.slots.release(0)
+		defer e.slots.release(w)
 		e.stats.stats.Add(1)
 		c.arm()
 		info, err = e.store.Stat(c.ctx, key)
@@ -164,10 +177,11 @@ func (e *Endpoint) Delete(ctx context.Context, keys ...string) error {
 		at.Key = keys[0]
 	}
 	return e.do(ctx, at, func(c *call) error {
-		if err := e.slots.acquire(c.ctx, 0); err != nil {
+		w := want{line: writing}
+		if err := e.slots.acquire(c.ctx, w); err != nil {
 			return err
 		}
-		defer e.slots.release(0)
+		defer e.slots.release(w)
 		e.stats.deletes.Add(1)
 		return e.store.Delete(c.ctx, keys...)
 	})

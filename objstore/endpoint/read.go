@@ -26,7 +26,8 @@ type ReadRequest struct {
 
 	// Class says who waits for the bytes, Stream whose they are: streams of one
 	// class take turns. 0 is one stream too, that of all who say nothing. Tenant
-	// names for whom it is read; "" is nobody.
+	// names who is held to Options.TenantRequests and TenantBytesInFlight; "" is
+	// nobody.
 	Class  Class
 	Stream uint64
 	Tenant string
@@ -134,10 +135,11 @@ type reading struct {
 func (r *reading) attempt() error {
 	c, e := r.call, r.call.e
 	off, n := r.req.Off+r.got, r.size-r.got
-	if err := e.slots.acquire(c.ctx, n); err != nil {
+	w := want{line(r.req.Class), r.req.Stream, r.req.Tenant, n}
+	if err := e.slots.acquire(c.ctx, w); err != nil {
 		return err
 	}
-	defer e.slots.release(n)
+	defer e.slots.release(w)
 	e.stats.gets.Add(1)
 	if r.got > 0 {
 		e.stats.resumes.Add(1)

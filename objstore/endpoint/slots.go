@@ -1,99 +1,323 @@
 package endpoint
 
 import (
-	"container/list"
 	"context"
 	"sync"
 )
 
-// slots bounds the requests, and the bytes they carry, that are in flight. It
-// gives them out in the order of asking: a large request is never overtaken for
-// ever by small ones. A request takes both at once, so that a waiting one holds
-// neither; that is why this is not two semaphores.
+// slots bounds the requests, and the bytes they carry, that are in flight, and
+// says whose turn it is. A request takes its place in each of the rooms that its
+// line needs, all at once or none, so that one which waits holds nothing.
+//
+// The rooms are nested: everything holds behindTail and that background, and each
+// is smaller than the one around it by what is kept for those who need only that
+// one: an eighth for demand at the tail, another eighth for demand. Reads have
+// three such rooms more, and writes one: how many of each the store can bear is
+// learned apart, since it throttles them apart.
+//
+// Turns are a deficit round-robin over lines, in each over tenants, and in each of
+// those over streams. A request whose turn it is and for which a room has no place
+// holds that room: nobody takes a place in it before, or a large request would wait
+// for as long as there are small ones. Those who do not need that room go on. One
+// whose tenant has enough in flight holds nothing, and keeps its turn.
 type slots struct {
-	maxRequests int
-	maxBytes    int64
+	perTenant bound         // 0 is none
+	needs     [nLines][]int // the rooms of each line, from the one that fewest share
 
-	mu       sync.Mutex
-	requests int       // in flight; guarded by mu
-	bytes    int64     // in flight; guarded by mu
-	queue    list.List // of *waiter, in the order of asking; guarded by mu
+	mu      sync.Mutex
+	rooms   [nRooms]room       // guarded by mu
+	tenants map[string]*tenant // those in flight or waiting; guarded by mu
+	turns   turns              // who waits; guarded by mu
+	waiting int                // guarded by mu
 }
 
+// The rooms, from the one that fewest share.
+const (
+	readsAhead = iota
+	readsBehindTail
+	reads
+	writes
+	background
+	behindTail
+	everything
+	nRooms
+)
+
+// bound is what may be in flight.
+type bound struct {
+	requests int
+	bytes    int64
+}
+
+// room is a bound and what is taken of it.
+type room struct {
+	bound
+	taken bound
+}
+
+// tenant is what one tenant has in flight, and how many of its requests wait.
+type tenant struct {
+	taken   bound
+	waiting int
+}
+
+// line is where requests of one kind wait: a Class, or writing.
+type line uint8
+
+const (
+	writing line = iota + line(Prefetch) + 1
+	nLines
+)
+
+// weight is the share of a line while all of them want more than there is.
+func (l line) weight() int64 {
+	switch Class(l) {
+	case TailDemand:
+		return 8
+	case BackfillDemand:
+		return 4
+	case Prefetch:
+		return 2
+	}
+	return 4 // of writing
+}
+
+const (
+	// requestCost is what a request costs beside its bytes, in bytes: a slot is
+	// taken for the time to the first byte too.
+	requestCost = 1 << 20
+	// quantum is what a stream may take in its turn: a run of 8 MiB, some small
+	// requests, or a part of a larger one. Lines have smaller ones: nobody waits
+	// long for the turn of another line.
+	quantum = 8<<20 + requestCost
+)
+
+// want is what a request asks for.
+type want struct {
+	line   line
+	stream uint64
+	tenant string
+	n      int64 // bytes it carries
+}
+
+func newSlots(all, perTenant bound) *slots {
+	s := &slots{tenants: make(map[string]*tenant), perTenant: perTenant, needs: [nLines][]int{
+		TailDemand:     {reads, everything},
+		BackfillDemand: {readsBehindTail, reads, behindTail, everything},
+		Prefetch:       {readsAhead, readsBehindTail, reads, background, behindTail, everything},
+		writing:        {writes, background, behindTail, everything},
+	}}
+	for i := range s.rooms {
+		s.rooms[i].bound = all
+	}
+	for _, i := range [...]int{behindTail, background} {
+		s.rooms[i].bound = bound{without(i, all.requests), without(i, all.bytes)}
+	}
+	s.limitReads(all.requests)
+	return s
+}
+
+// without returns how much of n a nested room has.
+func without[N int | int64](room int, n N) N {
+	switch room {
+	case behindTail, readsBehindTail:
+		return n - n/8
+	case background, readsAhead:
+		return n - n/4
+	}
+	return n
+}
+
+// waiter is a want that waits.
 type waiter struct {
-	n     int64
+	want
+	at    *turns        // of its stream
 	ready chan struct{} // closed, under mu, when the slot is the waiter's
 }
 
-// acquire waits for a slot for a request that carries n bytes. A request larger
-// than the whole budget runs alone.
-func (s *slots) acquire(ctx context.Context, n int64) error {
+// acquire waits for what w wants. A request larger than a room takes a place in it
+// when it is empty.
+func (s *slots) acquire(ctx context.Context, w want) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	n = s.clamp(n)
+	w.n = s.clamp(w.n)
 	s.mu.Lock()
-	if s.queue.Len() == 0 && s.fits(n) {
-		s.take(n)
+	if s.waiting == 0 && s.full(w) < 0 && !s.sated(w.tenant) {
+		s.take(w)
 		s.mu.Unlock()
 		return nil
 	}
-	w := &waiter{n: n, ready: make(chan struct{})}
-	elem := s.queue.PushBack(w)
+	wait := &waiter{want: w, ready: make(chan struct{})}
+	s.enqueue(wait)
+	s.wake()
 	s.mu.Unlock()
 
 	select {
-	case <-w.ready:
+	case <-wait.ready:
 		return nil
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-w.ready: // given in the same instant: give it back
-		s.give(n)
+	case <-wait.ready: // given in the same instant: give it back
+		s.give(w)
 	default:
-		s.queue.Remove(elem)
+		s.dequeue(wait)
 	}
-	s.wake() // those behind may fit where this one did not
+	s.wake() // others may fit where this one did not
 	return context.Cause(ctx)
 }
 
-// release gives back what acquire took for n bytes.
-func (s *slots) release(n int64) {
+// release gives back what acquire took.
+func (s *slots) release(w want) {
+	w.n = s.clamp(w.n)
 	s.mu.Lock()
-	s.give(s.clamp(n))
+	s.give(w)
 	s.wake()
 	s.mu.Unlock()
 }
 
-// inFlight returns what is taken.
-func (s *slots) inFlight() (requests int, bytes int64) {
+// limitReads and limitWrites bound the requests of one kind anew. The bound may be
+// below what is in flight: then none is given until enough have ended.
+func (s *slots) limitReads(n int) { s.limit(n, reads, readsBehindTail, readsAhead) }
+
+func (s *slots) limitWrites(n int) { s.limit(n, writes) }
+
+func (s *slots) limit(n int, rooms ...int) {
+	s.mu.Lock()
+	for _, i := range rooms {
+		s.rooms[i].requests = without(i, n)
+	}
+	s.wake()
+	s.mu.Unlock()
+}
+
+// inFlight returns what is taken, and how many wait.
+func (s *slots) inFlight() (taken bound, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.requests, s.bytes
+	return s.rooms[everything].taken, s.waiting
 }
 
-func (s *slots) clamp(n int64) int64 { return max(0, min(n, s.maxBytes)) }
+// clamp returns how many bytes a request counts for. That bound never changes.
+func (s *slots) clamp(n int64) int64 { return max(0, min(n, s.rooms[everything].bytes)) }
 
-// fits, take, give and wake need mu.
+// All that follow need mu.
 
-func (s *slots) fits(n int64) bool {
-	return s.requests < s.maxRequests && n <= s.maxBytes-s.bytes
+// full returns a room that has no place for w, -1 if there is none. Of several it
+// is the one that fewest share.
+func (s *slots) full(w want) int {
+	for _, i := range s.needs[w.line] {
+		r := &s.rooms[i]
+		if r.taken.requests >= r.requests || w.n > r.bytes-r.taken.bytes && r.taken.bytes > 0 {
+			return i
+		}
+	}
+	return -1
 }
 
-func (s *slots) take(n int64) { s.requests++; s.bytes += n }
+// sated reports whether a tenant has as much in flight as it may. Its last request
+// may go beyond its bytes: were it to wait until it fits, small ones would pass it
+// for ever.
+func (s *slots) sated(name string) bool {
+	if name == "" {
+		return false
+	}
+	t := s.tenants[name]
+	return t != nil && (s.perTenant.requests > 0 && t.taken.requests >= s.perTenant.requests ||
+		s.perTenant.bytes > 0 && t.taken.bytes >= s.perTenant.bytes)
+}
 
-func (s *slots) give(n int64) { s.requests--; s.bytes -= n }
+func (s *slots) take(w want) { s.account(w, 1) }
 
+func (s *slots) give(w want) { s.account(w, -1) }
+
+func (s *slots) account(w want, sign int) {
+	for _, i := range s.needs[w.line] {
+		s.rooms[i].taken.requests += sign
+		s.rooms[i].taken.bytes += int64(sign) * w.n
+	}
+	if w.tenant == "" {
+		return
+	}
+	t := s.tenant(w.tenant)
+	t.taken.requests += sign
+	t.taken.bytes += int64(sign) * w.n
+	s.forget(w.tenant, t)
+}
+
+func (s *slots) tenant(name string) *tenant {
+	t := s.tenants[name]
+	if t == nil {
+		t = new(tenant)
+		s.tenants[name] = t
+	}
+	return t
+}
+
+// forget drops a tenant that has nothing left.
+func (s *slots) forget(name string, t *tenant) {
+	if t.taken.requests == 0 && t.waiting == 0 {
+		delete(s.tenants, name)
+	}
+}
+
+func (s *slots) enqueue(w *waiter) {
+	w.at = s.turns.
+		child(turnKey{number: uint64(w.line)}, requestCost*w.line.weight()).
+		child(turnKey{name: w.tenant}, quantum).
+		child(turnKey{number: w.stream}, quantum)
+	w.at.add(w)
+	s.waiting++
+	if w.tenant != "" {
+		s.tenant(w.tenant).waiting++
+	}
+}
+
+// dequeue removes a waiter that got its slot, or leaves.
+func (s *slots) dequeue(w *waiter) {
+	w.at.remove(w)
+	s.waiting--
+	if w.tenant != "" {
+		t := s.tenant(w.tenant)
+		t.waiting--
+		s.forget(w.tenant, t)
+	}
+}
+
+// wake gives slots to those whose turn it is, as long as there are any. Who holds
+// a room is found anew each time: it has kept its turn.
 func (s *slots) wake() {
-	for e := s.queue.Front(); e != nil; e = s.queue.Front() {
-		w := e.Value.(*waiter)
-		if !s.fits(w.n) {
+	var held [nRooms]bool
+	passed := func(t *turns) bool {
+		switch t.depth {
+		case lineDepth:
+			for _, i := range s.needs[t.key.number] {
+				if held[i] {
+					return true
+				}
+			}
+		case tenantDepth:
+			return s.sated(t.key.name)
+		}
+		return false
+	}
+	for s.waiting > 0 && !held[everything] {
+		w := s.turns.next(passed)
+		if w == nil {
 			return
 		}
-		s.take(w.n)
-		s.queue.Remove(e)
+		if i := s.full(w.want); i >= 0 {
+			held[i] = true
+			continue
+		}
+		w.at.charge(w.n + requestCost)
+		s.dequeue(w)
+		s.take(w.want)
 		close(w.ready)
+		// Who held a room may be one whose tenant has enough in flight by now.
+		held = [nRooms]bool{}
 	}
 }

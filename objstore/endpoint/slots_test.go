@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -12,119 +13,501 @@ import (
 	"pgregory.net/rapid"
 )
 
-func newSlots(requests int, bytes int64) *slots {
-	return &slots{maxRequests: requests, maxBytes: bytes}
+// tail, backfill, ahead and part are wants of n bytes.
+func tail(n int64) want     { return want{line: line(TailDemand), n: n} }
+func backfill(n int64) want { return want{line: line(BackfillDemand), n: n} }
+func ahead(n int64) want    { return want{line: line(Prefetch), n: n} }
+func part(n int64) want     { return want{line: writing, n: n} }
+
+// of returns w as a want of a stream.
+func (w want) of(stream uint64) want { w.stream = stream; return w }
+
+// by returns w as a want of a tenant.
+func (w want) by(tenant string) want { w.tenant = tenant; return w }
+
+// asking has somebody ask for w. He is served once got is closed, and gives back
+// when told so.
+type asking struct {
+	w      want
+	cancel context.CancelFunc
+	got    chan struct{}
+	done   chan struct{}
+	err    error
 }
 
-// Slots are given in the order in which they were asked for, whatever their
-// size.
-func TestSlotsAreFIFO(t *testing.T) {
+func ask(s *slots, w want) *asking {
+	ctx, cancel := context.WithCancel(context.Background())
+	a := &asking{w: w, cancel: cancel, got: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(a.done)
+		if a.err = s.acquire(ctx, w); a.err == nil {
+			close(a.got)
+		}
+	}()
+	synctest.Wait()
+	return a
+}
+
+func (a *asking) served() bool {
+	select {
+	case <-a.got:
+		return true
+	default:
+		return false
+	}
+}
+
+// giveBack ends what was served.
+func (a *asking) giveBack(s *slots) {
+	<-a.got
+	s.release(a.w)
+	synctest.Wait()
+}
+
+func (a *asking) leave() {
+	a.cancel()
+	<-a.done
+	synctest.Wait()
+}
+
+func hold(t *testing.T, s *slots, ws ...want) {
+	t.Helper()
+	for _, w := range ws {
+		if a := ask(s, w); !a.served() {
+			t.Fatalf("%+v has to wait", w)
+		}
+	}
+}
+
+// Within a stream slots are given in the order of asking, whatever their size.
+func TestAStreamIsServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSlots(10, 100)
-		if err := s.acquire(t.Context(), 60); err != nil {
-			t.Fatal(err)
+		s := newSlots(bound{10, 100}, bound{})
+		hold(t, s, tail(60))
+		var waiting []*asking
+		for _, n := range []int64{80, 30, 1000, 1} { // 30 and 1 would fit at once
+			waiting = append(waiting, ask(s, tail(n)))
 		}
-		var got []int
-		var wg sync.WaitGroup
-		for i, n := range []int64{80, 30, 1000, 1} { // 30 and 1 would fit at once
-			wg.Go(func() {
-				if err := s.acquire(t.Context(), n); err != nil {
-					t.Error(err)
+		s.release(tail(60))
+		synctest.Wait()
+		for i, a := range waiting {
+			if !a.served() {
+				t.Fatalf("request %d is not served", i)
+			}
+			for _, later := range waiting[i+1:] {
+				if later.served() && a.w.n+later.w.n > 100 {
+					t.Errorf("%+v overtook %+v", later.w, a.w)
 				}
-				got = append(got, i)
-				<-time.After(time.Second)
-				s.release(n)
-			})
-			synctest.Wait()
+			}
+			a.giveBack(s)
 		}
-		if len(got) > 0 {
-			t.Errorf("%v overtook", got)
-		}
-		s.release(60)
-		wg.Wait()
-		if !slices.Equal(got, []int{0, 1, 2, 3}) {
-			t.Errorf("order %v", got)
-		}
-		if r, b := s.inFlight(); r != 0 || b != 0 {
-			t.Errorf("%d requests, %d bytes left", r, b)
-		}
+		nothingLeft(t, s)
 	})
 }
 
 // Who stops waiting makes room for those behind.
 func TestSlotsWaiterLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSlots(10, 100)
-		if err := s.acquire(t.Context(), 60); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			if err := s.acquire(ctx, 80); !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
-		})
-		synctest.Wait()
-		small := false
-		wg.Go(func() {
-			if err := s.acquire(t.Context(), 40); err != nil {
-				t.Error(err)
-			}
-			small = true
-		})
-		synctest.Wait()
-		if small {
+		s := newSlots(bound{10, 100}, bound{})
+		hold(t, s, tail(60))
+		large, small := ask(s, tail(80)), ask(s, tail(40))
+		if small.served() {
 			t.Error("the small one overtook")
 		}
-		cancel()
-		wg.Wait()
-		if r, b := s.inFlight(); !small || r != 2 || b != 100 {
-			t.Errorf("%d requests, %d bytes in flight", r, b)
+		large.leave()
+		if !small.served() || !errors.Is(large.err, context.Canceled) {
+			t.Errorf("served: %v; %v", small.served(), large.err)
 		}
-		if err := s.acquire(ctx, 0); !errors.Is(err, context.Canceled) {
+		if taken, waiting := s.inFlight(); taken != (bound{2, 100}) || waiting != 0 {
+			t.Errorf("%+v in flight, %d wait", taken, waiting)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := s.acquire(ctx, tail(0)); !errors.Is(err, context.Canceled) {
 			t.Errorf("acquire when cancelled: %v", err)
 		}
 	})
 }
 
-// slotJob is somebody who wants a slot for n bytes at some instant, waits so
-// long at most, and then keeps it for a while; times in nanoseconds.
-type slotJob struct{ start, patience, hold, n int64 }
-
-// Under any load the bounds hold and everything is given back.
-func TestSlotsModel(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		s := newSlots(rapid.IntRange(1, 4).Draw(rt, "requests"), rapid.Int64Range(1, 100).Draw(rt, "bytes"))
-		jobs := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) slotJob {
-			ns := rapid.Int64Range(0, 50)
-			return slotJob{ns.Draw(rt, "start"), ns.Draw(rt, "patience") + 1, ns.Draw(rt, "hold"), rapid.Int64Range(0, 150).Draw(rt, "n")}
-		}), 1, 30).Draw(rt, "jobs")
-		inBubble(t, rt, func(fail failFunc) { runSlotJobs(s, jobs, fail) })
+// What others leave is the tail's, and of what prefetch and uploads leave it is
+// all demand's.
+func TestReserves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, size := range []bound{{16, 1 << 40}, {1 << 20, 16}} { // requests are short, or bytes
+			s := newSlots(size, bound{})
+			fill := func(w want, n int) {
+				t.Helper()
+				w.n = 1
+				for range n {
+					hold(t, s, w)
+				}
+				if a := ask(s, w); a.served() {
+					t.Errorf("%+v has more than %d", w, n)
+				} else {
+					a.leave()
+				}
+			}
+			fill(ahead(1), 12)
+			fill(part(1), 0)
+			fill(backfill(1), 2)
+			fill(tail(1), 2)
+		}
+		s := newSlots(bound{1, 1}, bound{}) // nothing to reserve, and everybody is served
+		for _, w := range []want{ahead(5), part(5), backfill(5), tail(5)} {
+			hold(t, s, w)
+			s.release(w)
+		}
 	})
 }
 
-func runSlotJobs(s *slots, jobs []slotJob, fail failFunc) {
-	var wg sync.WaitGroup
-	for _, j := range jobs {
-		wg.Go(func() {
-			<-time.After(time.Duration(j.start))
-			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(j.patience))
-			defer cancel()
-			err := s.acquire(ctx, j.n)
-			if r, b := s.inFlight(); r > s.maxRequests || b > s.maxBytes {
-				fail("%d requests, %d bytes in flight", r, b)
+// While a store is asked for fewer, the reserves shrink along, and what writes is
+// not held up by what reads.
+func TestLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(bound{64, 1 << 40}, bound{})
+		s.limitReads(8)
+		for range 6 {
+			hold(t, s, ahead(1))
+		}
+		waiting := []*asking{ask(s, ahead(1)), ask(s, ahead(1))}
+		hold(t, s, backfill(1))
+		waiting = append(waiting, ask(s, backfill(1)))
+		hold(t, s, tail(1))
+		waiting = append(waiting, ask(s, tail(1)))
+		hold(t, s, part(1), part(1))
+		for _, a := range waiting {
+			if a.served() {
+				t.Errorf("%+v is served beyond the limit", a.w)
 			}
-			if err == nil {
-				<-time.After(time.Duration(j.hold))
-				s.release(j.n)
-			} else if !errors.Is(err, context.DeadlineExceeded) {
-				fail("%v", err)
+		}
+		s.limitReads(12)
+		synctest.Wait()
+		for _, a := range waiting {
+			if !a.served() {
+				t.Errorf("%+v is not served", a.w)
+			}
+		}
+		s.limitReads(1)
+		s.limitWrites(2)
+		for _, a := range []*asking{ask(s, tail(1)), ask(s, part(1))} {
+			if a.served() {
+				t.Errorf("%+v is served beyond the limit", a.w)
+			}
+			a.leave()
+		}
+	})
+}
+
+// flood has a stream always ask for more, many at a time, in virtual time: each
+// keeps its slot for a millisecond. It counts what it got.
+func flood(ctx context.Context, wg *sync.WaitGroup, s *slots, w want, many int, got *int64) {
+	for range many {
+		wg.Go(func() {
+			for s.acquire(ctx, w) == nil {
+				*got += w.n + requestCost // synctest runs one at a time
+				<-time.After(time.Millisecond)
+				s.release(w)
 			}
 		})
 	}
-	wg.Wait()
-	if r, b := s.inFlight(); r != 0 || b != 0 || s.queue.Len() != 0 {
-		fail("%d requests, %d bytes, %d waiters left", r, b, s.queue.Len())
+}
+
+// Nobody is starved: a large request of any line, stream or tenant gets its turn
+// although small ones of another never end.
+func TestNobodyStarves(t *testing.T) {
+	const mib = 1 << 20
+	large := []want{tail(32 * mib), backfill(32 * mib), ahead(32 * mib), part(32 * mib)}
+	for _, victim := range large {
+		for _, other := range large {
+			for _, perTenant := range []bound{{}, {2, 0}, {0, 2 * mib}} {
+				other.n = mib
+				victim.stream, other.stream = 1, 2
+				victim.tenant, other.tenant = "a", "a"
+				name := fmt.Sprintf("%d beside %d, %+v", victim.line, other.line, perTenant)
+				synctest.Test(t, func(t *testing.T) {
+					s := newSlots(bound{4, 33 * mib}, perTenant)
+					ctx, cancel := context.WithCancel(t.Context())
+					var wg sync.WaitGroup
+					var got int64
+					for i := range uint64(20) {
+						flood(ctx, &wg, s, other.of(2+i), 2, &got)
+					}
+					<-time.After(10 * time.Millisecond)
+					start := time.Now()
+					patience, stop := context.WithTimeout(ctx, time.Minute)
+					defer stop()
+					if err := s.acquire(patience, victim); err != nil {
+						t.Errorf("%s: %v", name, err)
+					} else {
+						// 81 streams of a quantum each, one of them eight times, in the worst
+						// case one request at a time.
+						if wait := time.Since(start); wait > time.Second {
+							t.Errorf("%s: waited %v", name, wait)
+						}
+						s.release(victim)
+					}
+					cancel()
+					wg.Wait()
+					nothingLeft(t, s)
+				})
+			}
+		}
 	}
+}
+
+// Who all want more than there is get shares: lines by their weights, tenants and
+// streams equal ones, however many requests they make and however large.
+func TestShares(t *testing.T) {
+	const mib = 1 << 20
+	share := func(t *testing.T, wants map[want]int64, perTenant bound) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			s := newSlots(bound{7, 1 << 40}, perTenant) // nothing is reserved
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			var wg sync.WaitGroup
+			got := make(map[want]*int64)
+			for w := range wants {
+				got[w] = new(int64)
+				flood(ctx, &wg, s, w, 40, got[w])
+			}
+			wg.Wait()
+			var sum, weights int64
+			for w, weight := range wants {
+				sum, weights = sum+*got[w], weights+weight
+			}
+			for w, weight := range wants {
+				fair := float64(sum) * float64(weight) / float64(weights)
+				if r := float64(*got[w]) / fair; r < 0.95 || r > 1.05 {
+					t.Errorf("%+v got %.2f of its share", w, r)
+				}
+			}
+			nothingLeft(t, s)
+		})
+	}
+	share(t, map[want]int64{tail(mib): 8, backfill(8 * mib): 4, ahead(16 * mib): 2, part(5 * mib): 4}, bound{})
+	share(t, map[want]int64{tail(mib).of(1): 1, tail(8 * mib).of(2): 1, tail(0).of(3): 1}, bound{})
+	share(t, map[want]int64{ // a tenant with many streams has no more than one with few
+		backfill(mib).by("a").of(1): 3, backfill(mib).by("b").of(1): 1, backfill(mib).by("b").of(2): 1, backfill(mib).by("b").of(3): 1,
+	}, bound{})
+}
+
+// A tenant has no more than it may, and holds up nobody else.
+func TestTenants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(bound{100, 1000}, bound{3, 100})
+		a1, a2 := ask(s, tail(10).by("a")), ask(s, backfill(95).by("a"))
+		if !a1.served() || !a2.served() {
+			t.Error("not served: 10 bytes are less than 100")
+		}
+		third := ask(s, tail(1).by("a").of(1))
+		fourth := ask(s, ahead(1).by("a").of(1))
+		if third.served() || fourth.served() {
+			t.Error("served beyond the bytes of a tenant")
+		}
+		hold(t, s, ahead(10).by("b"), tail(10).by("b"), tail(10), tail(10), tail(10), tail(200))
+		a1.giveBack(s) // 95 of 100: the next may go beyond
+		if !third.served() || !fourth.served() {
+			t.Error("not served when there was room")
+		}
+		b := ask(s, tail(1).by("b"))
+		if fifth := ask(s, tail(0).by("a")); fifth.served() || !b.served() {
+			t.Errorf("three are what a tenant may have: %v %v", fifth.served(), b.served())
+		} else {
+			a2.giveBack(s)
+			if !fifth.served() {
+				t.Error("not served when there was room")
+			}
+		}
+	})
+}
+
+func nothingLeft(t *testing.T, s *slots) {
+	t.Helper()
+	taken, waiting := s.inFlight()
+	if taken != (bound{}) || waiting != 0 || len(s.tenants) != 0 || !s.turns.empty() || len(s.turns.children) != 0 {
+		t.Errorf("%+v, %d waiters, tenants %v left", taken, waiting, s.tenants)
+	}
+	for i, r := range s.rooms {
+		if r.taken != (bound{}) {
+			t.Errorf("%+v left in room %d", r.taken, i)
+		}
+	}
+}
+
+// Against brute force: whatever is asked for, given back and given up, the bounds
+// hold, and who waits does so for a reason.
+func TestSlotsModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := &slotsModel{
+			all:       bound{rapid.IntRange(1, 20).Draw(rt, "requests"), rapid.Int64Range(1, 100).Draw(rt, "bytes")},
+			perTenant: bound{rapid.IntRange(0, 3).Draw(rt, "tenant requests"), rapid.Int64Range(0, 60).Draw(rt, "tenant bytes")},
+		}
+		m.readLimit, m.writeLimit = m.all.requests, m.all.requests
+		type step struct {
+			do, pick int
+			w        want
+		}
+		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
+			return step{rapid.IntRange(0, 9).Draw(rt, "do"), rapid.IntRange(0, 1000).Draw(rt, "pick"), want{
+				line:   line(rapid.IntRange(0, int(nLines)-1).Draw(rt, "line")),
+				stream: rapid.Uint64Range(0, 3).Draw(rt, "stream"),
+				tenant: rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(rt, "tenant"),
+				n:      rapid.Int64Range(0, 150).Draw(rt, "n"),
+			}}
+		}), 1, 60).Draw(rt, "steps")
+		inBubble(t, rt, func(fail failFunc) {
+			s := newSlots(m.all, m.perTenant)
+			for _, st := range steps {
+				switch running, waiting := m.split(); {
+				case st.do < 5:
+					m.asked = append(m.asked, ask(s, st.w))
+				case st.do < 8 && len(running) > 0:
+					m.drop(running[st.pick%len(running)]).giveBack(s)
+				case st.do == 8 && len(waiting) > 0:
+					m.drop(waiting[st.pick%len(waiting)]).leave()
+				case st.do == 9:
+					if n := 1 + st.pick%m.all.requests; st.w.line == writing {
+						m.writeLimit = n
+						s.limitWrites(n)
+					} else {
+						m.readLimit = n
+						s.limitReads(n)
+					}
+					synctest.Wait()
+				}
+				m.check(fail)
+			}
+			// Whatever has come about, everybody is served in the end.
+			for len(m.asked) > 0 {
+				running, _ := m.split()
+				if len(running) == 0 {
+					fail("%d wait, and nobody has a slot", len(m.asked))
+					return
+				}
+				m.drop(running[0]).giveBack(s)
+				m.check(fail)
+			}
+			if taken, waiting := s.inFlight(); taken != (bound{}) || waiting != 0 || len(s.tenants) != 0 || !s.turns.empty() {
+				fail("%+v, %d waiters, tenants %v left", taken, waiting, s.tenants)
+			}
+		})
+	})
+}
+
+// slotsModel knows who asked, and counts by hand.
+type slotsModel struct {
+	all, perTenant        bound
+	readLimit, writeLimit int
+	asked                 []*asking
+	before                []*asking // who was served at the last check
+}
+
+func (m *slotsModel) split() (running, waiting []*asking) {
+	for _, a := range m.asked {
+		if a.served() {
+			running = append(running, a)
+		} else {
+			waiting = append(waiting, a)
+		}
+	}
+	return running, waiting
+}
+
+func (m *slotsModel) drop(a *asking) *asking {
+	m.asked = slices.DeleteFunc(m.asked, func(b *asking) bool { return a == b })
+	m.before = slices.DeleteFunc(m.before, func(b *asking) bool { return a == b })
+	return a
+}
+
+// modelRoom is one of the bounds: for whom, and how much.
+type modelRoom struct {
+	lines string // t, b, p, w
+	bound
+}
+
+func (m *slotsModel) rooms() []modelRoom {
+	const endless = 1 << 40
+	r, w, q, b := m.readLimit, m.writeLimit, m.all.requests, m.all.bytes
+	return []modelRoom{
+		{"tbpw", m.all},
+		{"bpw", bound{q - q/8, b - b/8}},
+		{"pw", bound{q - q/4, b - b/4}},
+		{"tbp", bound{r, endless}},
+		{"bp", bound{r - r/8, endless}},
+		{"p", bound{r - r/4, endless}},
+		{"w", bound{w, endless}},
+	}
+}
+
+func (r modelRoom) has(a *asking) bool { return slices.Contains([]byte(r.lines), "tbpw"[a.w.line]) }
+
+// sum returns what those of some requests have that are in a room.
+func (m *slotsModel) sum(of []*asking, in func(*asking) bool) (b bound) {
+	for _, a := range of {
+		if in(a) {
+			b.requests++
+			b.bytes += min(a.w.n, m.all.bytes)
+		}
+	}
+	return b
+}
+
+func (m *slotsModel) check(fail failFunc) {
+	running, waiting := m.split()
+	var fresh []*asking
+	for _, a := range running {
+		if !slices.Contains(m.before, a) {
+			fresh = append(fresh, a)
+		}
+	}
+	full := func(r modelRoom, a *asking) bool {
+		have := m.sum(running, r.has)
+		return r.has(a) && (have.requests >= r.requests || have.bytes > 0 && have.bytes+min(a.w.n, m.all.bytes) > r.bytes)
+	}
+	for _, r := range m.rooms() {
+		have := m.sum(running, r.has)
+		if have.requests > m.all.requests || have.bytes > m.all.bytes {
+			fail("%+v are in flight", have)
+		}
+		// A limit may have been lowered since; but nothing is given beyond it.
+		if n := m.sum(fresh, r.has); n.requests > 0 && have.requests > r.requests {
+			fail("%+v in room %+v", have, r)
+		} else if have.bytes > r.bytes && have.requests > 1 && m.sum(running, func(a *asking) bool { return r.has(a) && a.w.n > 0 }).requests > 1 {
+			fail("%+v in room %+v", have, r)
+		}
+	}
+	for _, name := range []string{"a", "b"} {
+		mine := func(a *asking) bool { return a.w.tenant == name }
+		have, last := m.sum(running, mine), int64(0)
+		for _, a := range running {
+			if mine(a) {
+				last = max(last, min(a.w.n, m.all.bytes))
+			}
+		}
+		if m.perTenant.requests > 0 && have.requests > m.perTenant.requests ||
+			m.perTenant.bytes > 0 && have.bytes-last >= m.perTenant.bytes && have.requests > 1 && last > 0 {
+			fail("tenant %s has %+v in flight", name, have)
+		}
+	}
+	sated := func(a *asking) bool {
+		have := m.sum(running, func(b *asking) bool { return b.w.tenant == a.w.tenant })
+		return a.w.tenant != "" && (m.perTenant.requests > 0 && have.requests >= m.perTenant.requests ||
+			m.perTenant.bytes > 0 && have.bytes >= m.perTenant.bytes)
+	}
+	// Who waits, waits for his tenant, for a room, or for somebody who does not
+	// fit into a room that both need, or for somebody of the same stream.
+	for _, a := range waiting {
+		why := sated(a)
+		for _, r := range m.rooms() {
+			why = why || full(r, a)
+			for _, b := range waiting {
+				why = why || b != a && r.has(a) && full(r, b) && !sated(b)
+			}
+		}
+		if !why {
+			fail("%+v waits for nothing", a.w)
+		}
+	}
+	m.before = running
 }

@@ -18,6 +18,7 @@ type Stats struct {
 
 	RequestsInFlight int
 	BytesInFlight    int64
+	Waiting          int // for a slot
 }
 
 type counters struct {
@@ -35,6 +36,7 @@ func (e *Endpoint) Stats() Stats {
 		Retries: c.retries.Load(), Resumes: c.resumes.Load(), Throttles: c.throttles.Load(),
 		Stalls: c.stalls.Load(), Corrupt: c.corrupt.Load(),
 	}
-	s.RequestsInFlight, s.BytesInFlight = e.slots.inFlight()
+	taken, waiting := e.slots.inFlight()
+	s.RequestsInFlight, s.BytesInFlight, s.Waiting = taken.requests, taken.bytes, waiting
 	return s
 }

@@ -21,15 +21,17 @@ func (e *Endpoint) Upload(ctx context.Context, req objstore.UploadRequest) (objs
 		at.Err = err
 		return objstore.Evidence{}, &at
 	}
+	stream := e.uploads.Add(1) // uploads take turns
 	req.Slots = func(ctx context.Context, n int64) (func(), error) {
 		if err := e.pace.wait(ctx, n); err != nil {
 			return nil, err
 		}
-		if err := e.slots.acquire(ctx, n); err != nil {
+		w := want{line: writing, stream: stream, n: n}
+		if err := e.slots.acquire(ctx, w); err != nil {
 			return nil, err
 		}
 		var once sync.Once
-		return func() { once.Do(func() { e.slots.release(n) }) }, nil
+		return func() { once.Do(func() { e.slots.release(w) }) }, nil
 	}
 	var gained atomic.Bool // in this try
 	seen := make([]atomic.Bool, len(req.PartSums))
@@ -109,10 +111,11 @@ func (e *Endpoint) Abort(ctx context.Context, p objstore.Pending) error {
 		return nil
 	}
 	return e.do(ctx, objstore.Error{Op: "abort", Key: p.Key}, func(c *call) error {
-		if err := e.slots.acquire(c.ctx, 0); err != nil {
+		w := want{line: writing}
+		if err := e.slots.acquire(c.ctx, w); err != nil {
 			return err
 		}
-		defer e.slots.release(0)
+		defer e.slots.release(w)
 		e.stats.deletes.Add(1)
 		return lister.Abort(c.ctx, p)
 	})
