@@ -160,6 +160,12 @@ func (t *Tier) Fetch(ctx context.Context, req fetch.Request, res *fetch.Result) 
 	return err
 }
 
+// FetchMany reads several partitions until ctx ends; see fetch.Reader.FetchMany.
+func (t *Tier) FetchMany(ctx context.Context, req fetch.ManyRequest, answers []fetch.Answer) []fetch.Answer {
+	t.labelled(ctx, "fetch", func(ctx context.Context) { answers = t.reader.FetchMany(ctx, req, answers) })
+	return answers
+}
+
 // OffsetForTime finds the earliest offset at or after a time; see
 // fetch.Reader.OffsetForTime.
 func (t *Tier) OffsetForTime(ctx context.Context, req fetch.TimeRequest) (pos fetch.TimePosition, err error) {

@@ -27,6 +27,9 @@ var (
 	// ErrBatchTooLarge: one batch needs more memory than the cache may use.
 	// Raise the budget.
 	ErrBatchTooLarge = errors.New("batch is larger than the memory budget")
+	// ErrNotReady: FetchMany had to return, or was full, before this partition's
+	// turn. Nothing is wrong: ask again.
+	ErrNotReady = errors.New("not ready")
 	// ErrClosed: the Reader was closed.
 	ErrClosed = errors.New("reader is closed")
 )

@@ -17,13 +17,21 @@ func (r *Reader) Fetch(ctx context.Context, req Request, res *Result) error {
 	if r.o.Events.Fetched != nil {
 		return r.tell(ctx, req, res)
 	}
-	return r.fetch(ctx, req, res)
+	return r.fetch(ctx, req, res, terms{})
 }
 
-func (r *Reader) fetch(ctx context.Context, req Request, res *Result) error {
+// terms are how a fetch is bounded when it is one of many. The zero terms are
+// those of Fetch.
+type terms struct {
+	hard      bool // MaxBytes holds for the first batch too: errLimit if it does not fit
+	impatient bool // memory is not waited for: errShort if there is none
+}
+
+func (r *Reader) fetch(ctx context.Context, req Request, res *Result, t terms) error {
 	in := res.begin()
 	rd, err := r.look(req.Partition, req.Lineage, req.LogStart)
 	if err == nil {
+		rd.terms = t
 		err = rd.fill(ctx, req, in)
 	}
 	if err == nil && req.Isolation == ReadCommitted {
@@ -50,6 +58,8 @@ func (rd *reading) fill(ctx context.Context, req Request, in *holding) error {
 		n, next, failure := rd.take(ctx, &at, offset, left, in)
 		left -= n
 		switch {
+		case in.size == 0 && (failure == errShort || failure == errLimit): //nolint:errorlint // they are ours, and the many ones' alone
+			return failure
 		case in.size == 0 && failure != nil:
 			return rd.blame(ctx, at.seg, offset, failure)
 		case in.size == 0:
@@ -80,6 +90,7 @@ func (rd *reading) fill(ctx context.Context, req Request, in *holding) error {
 func (rd *reading) take(ctx context.Context, at *place, offset, limit int64, in *holding) (n, next int64, err error) {
 	r, p := rd.r, &in.pins
 	alone := in.size == 0
+	patient := alone && !rd.terms.impatient
 	t, err := r.tail(ctx, &at.seg)
 	if err != nil {
 		return 0, offset, err
@@ -87,19 +98,21 @@ func (rd *reading) take(ctx context.Context, at *place, offset, limit int64, in 
 	p.open(t)
 	defer p.release()
 
-	pos, h, found, err := r.find(ctx, p, offset, limit, alone)
+	pos, h, found, err := r.find(ctx, p, offset, limit, patient)
 	switch {
 	case err != nil:
 		return 0, offset, err
 	case !found || h.LastOffset >= at.upper:
 		return 0, at.upper, nil // nothing more here, or of another lineage
+	case int64(h.Size) > limit && alone && rd.terms.hard:
+		return 0, offset, errLimit
 	case int64(h.Size) > limit && !alone:
 		return 0, offset, nil // whole batches only
 	}
 	end := pos + int64(h.Size)
 	want := min(max(end, pos+limit), t.Table.LogSize())
 	p.restart(t.chunk(pos))
-	if err := r.need(ctx, p, t.chunk(end-1), t.chunk(want-1), alone); err != nil {
+	if err := r.need(ctx, p, t.chunk(end-1), t.chunk(want-1), patient); err != nil {
 		return 0, offset, err
 	}
 	// From here on there is something to return.

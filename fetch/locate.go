@@ -20,6 +20,7 @@ type reading struct {
 	lineage  segment.Lineage
 	logStart int64
 	view     *metadata.View
+	terms    terms
 }
 
 // look begins a reading with the partition's metadata as it is now.
