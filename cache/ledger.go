@@ -280,7 +280,10 @@ func (c *Cache) settle(e *entry, good bool) (demoted []*entry) {
 	g.mu.Lock()
 	e.filled = good
 	stays := good && !e.dropped && !g.closed
-	victims := g.annotate(e, stays)
+	var victims *entry
+	if good { // else whoever fills it may be writing the note still, as it may the bytes
+		victims = g.annotate(e, stays)
+	}
 	if stays {
 		g.move(e, window) // the run's reference is now the cache's
 		for g.bytes[window] > g.windowMax {
