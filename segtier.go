@@ -44,12 +44,23 @@ type Options struct {
 	// on; objects in the store keep theirs. 0 is 1 MiB and 16 MiB.
 	ChunkSize, PartSize int64
 
-	Events      lifecycle.Events // what copies do; optional
-	FetchEvents fetch.Events     // what fetches do; optional
+	// DeleteDelay is how long readers have before the objects of segments that are
+	// deleted or expire go; 0 is 60 s, less is none. DeletesPerSecond is how many of
+	// them go in a second at most; 0 is 100, less is no bound.
+	DeleteDelay      time.Duration
+	DeletesPerSecond int
+
+	// LogStartMoved takes over a log start that Expire has moved, before anything is
+	// deleted; see lifecycle.ExpirerOptions.
+	LogStartMoved func(ctx context.Context, p segment.Partition, offset int64) error
+
+	Events       lifecycle.Events       // what copies do; optional
+	DeleteEvents lifecycle.DeleteEvents // what deletions do; optional
+	FetchEvents  fetch.Events           // what fetches do; optional
 
 	// ProfileLabels has goroutines carry the pprof label "segtier" with what they
-	// do: "copy", "verify", "lookup", "fetch", and within it "fill" and "tail". It
-	// costs a fetch some hundred nanoseconds and an allocation.
+	// do: "copy", "delete", "expire", "verify", "lookup", "fetch", and within it
+	// "fill" and "tail". It costs a fetch some hundred nanoseconds and an allocation.
 	ProfileLabels bool
 
 	Logger *slog.Logger // nil is silent
@@ -89,6 +100,8 @@ type Tier struct {
 	cache  *cache.Cache
 	reader *fetch.Reader
 	copier *lifecycle.Copier
+	del    *lifecycle.Deleter
+	expire *lifecycle.Expirer
 	labels bool // see Options.ProfileLabels
 	close  func() error
 }
@@ -132,6 +145,20 @@ func Open(ctx context.Context, o Options) (*Tier, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("segtier: %w", err), t.Close())
 	}
+	t.del, err = lifecycle.NewDeleter(o.Metadata, t.ep, lifecycle.DeleterOptions{
+		Delay:     o.DeleteDelay,
+		PerSecond: o.DeletesPerSecond,
+		Now:       o.Now,
+		Events:    o.DeleteEvents,
+		Logger:    o.Logger,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("segtier: %w", err), t.Close())
+	}
+	t.expire, err = lifecycle.NewExpirer(t.del, lifecycle.ExpirerOptions{Copying: t.copier.Copying, LogStartMoved: o.LogStartMoved})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("segtier: %w", err), t.Close())
+	}
 	return t, nil
 }
 
@@ -140,6 +167,44 @@ func Open(ctx context.Context, o Options) (*Tier, error) {
 func (t *Tier) Copy(ctx context.Context, src segment.Source, w metadata.Writer) (seg *metadata.Segment, err error) {
 	t.labelled(ctx, "copy", func(ctx context.Context) { seg, err = t.copier.Copy(ctx, src, w) })
 	return seg, err
+}
+
+// Delete deletes segments of one partition, whatever state they are in; see
+// lifecycle.Deleter.Delete. It takes at least the DeleteDelay.
+func (t *Tier) Delete(ctx context.Context, w metadata.Writer, segs ...*metadata.Segment) (err error) {
+	t.labelled(ctx, "delete", func(ctx context.Context) { err = t.del.Delete(ctx, w, segs...) })
+	return err
+}
+
+// DeletePartition deletes a partition for good, once nothing is copied to it any
+// more; see lifecycle.Deleter.DeletePartition. Several may run at once.
+func (t *Tier) DeletePartition(ctx context.Context, p segment.Partition, w metadata.Writer) (err error) {
+	t.labelled(ctx, "delete", func(ctx context.Context) { err = t.del.DeletePartition(ctx, p, w) })
+	return err
+}
+
+// ResumeDeletes goes on with all deletions of a partition that were begun; see
+// lifecycle.Deleter.Resume. Expire does that too.
+func (t *Tier) ResumeDeletes(ctx context.Context, p segment.Partition, w metadata.Writer) (err error) {
+	t.labelled(ctx, "delete", func(ctx context.Context) { err = t.del.Resume(ctx, p, w) })
+	return err
+}
+
+// Expire applies retention to a partition, from time to time, on its leader; see
+// lifecycle.Expirer.Expire. Segments that failed to be copied and end below the new
+// log start hold back no others from then on.
+func (t *Tier) Expire(ctx context.Context, req lifecycle.ExpireRequest) (x lifecycle.Expiry, err error) {
+	t.labelled(ctx, "expire", func(ctx context.Context) { x, err = t.expire.Expire(ctx, req) })
+	if !req.ReportOnly && err == nil {
+		t.copier.Forget(req.Partition, x.LogStart)
+	}
+	return x, err
+}
+
+// Outlived reports whether a segment that is not in the tier would expire as soon
+// as it were, so that it need not be copied; see lifecycle.Expirer.Outlived.
+func (t *Tier) Outlived(info segment.Info, maxTimestamp, retentionMs int64) (bool, error) {
+	return t.expire.Outlived(info, maxTimestamp, retentionMs)
 }
 
 // labelled runs f, under the label segtier=<what> if goroutines are to have labels.
@@ -223,14 +288,15 @@ type Stats struct {
 	Endpoint endpoint.Stats
 	Cache    cache.Stats
 	Fetch    fetch.Stats
+	Deletes  lifecycle.DeleterStats
 }
 
 // Stats returns the counters of the Tier's parts. It does no I/O.
 func (t *Tier) Stats() Stats {
-	return Stats{Endpoint: t.ep.Stats(), Cache: t.cache.Stats(), Fetch: t.reader.Stats()}
+	return Stats{Endpoint: t.ep.Stats(), Cache: t.cache.Stats(), Fetch: t.reader.Stats(), Deletes: t.del.Stats()}
 }
 
-// Close ends running copies and reads, waits for them, and releases what Open
+// Close ends running copies, deletions and reads, waits for them, and releases what Open
 // made; Store and Metadata stay open. Results remain valid until they are
 // released. A Verify that runs ends with an error. It may be called more than
 // once.
@@ -240,6 +306,9 @@ func (t *Tier) shut() error {
 	var errs []error
 	if t.copier != nil {
 		t.copier.Close()
+	}
+	if t.del != nil {
+		t.del.Close()
 	}
 	if t.reader != nil {
 		errs = append(errs, t.reader.Close())

@@ -90,8 +90,8 @@ type copier struct {
 
 	existed bool // what the last copy found
 	counts  struct {
-		copied, existing, failed int
-		bytes                    int64
+		copied, existing, expired, failed int
+		bytes                             int64
 	}
 }
 
@@ -298,6 +298,13 @@ func (c *copier) copySegment(ctx context.Context, d partitionDir, base int64) er
 	_, size := src.File(segment.Log)
 	c.bar.begin(fmt.Sprintf("copying %s at %d", nameOf(d.partition), base), size)
 	seg, err := c.tier.Copy(ctx, src, d.writer)
+	if errors.Is(err, lifecycle.ErrBelowLogStart) {
+		c.bar.end()
+		c.bar.clear()
+		c.counts.expired++
+		c.a.messagef("%s: the segment at offset %d is below the log start, so it is not copied", nameOf(d.partition), base)
+		return nil
+	}
 	if err != nil {
 		return inDir(d, err)
 	}

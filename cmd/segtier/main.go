@@ -8,6 +8,8 @@
 //	segtier offset PARTITION TIME       find the earliest offset at or after a time
 //	segtier explain PARTITION OFFSET    show how an offset is found: record, object, chunk, range
 //	segtier verify [PARTITION…]         read every byte and check it
+//	segtier expire [PARTITION…]         delete what retention lets go of
+//	segtier rm WHAT…                    delete partitions, topics or segments
 //	segtier meta export                 write all metadata as JSON lines
 //	segtier meta import FILE            make metadata of them, for a second reader
 //	segtier replay [TRACE]              drive consumer traffic, recorded or made up, and measure it
@@ -31,7 +33,8 @@
 // SEGTIER_META, else they are files under ./segtier-data. Only copy, and
 // meta import, create directories and files, and nothing creates a bucket.
 // Commands that read open store and metadata read-only and share them; while copy
-// runs, it has the metadata file to itself.
+// runs, it has the metadata file to itself, and so have expire and rm with --apply,
+// without which they only report.
 //
 // A partition is written topic/partition, or topicID/partition where two topics
 // share a name. A time is RFC 3339 or milliseconds since 1970. A size is a number
@@ -52,6 +55,8 @@
 //	explain  the fields of ls, and object, chunk, batch and gets
 //	verify   a line for each finding: reason severity topic topicId partition
 //	         segmentId startOffset endOffset object position sizeBytes message
+//	expire   the fields of ls, and cause, and applied: it was deleted
+//	rm       the fields of ls, and applied: it was deleted
 //	meta     export writes lines of its own, see segtier meta export --help;
 //	         import the fields of ls of each segment that was taken over
 //	replay   one line: consumers seconds fetches sizeBytes endOfTier errors cutShort, and

@@ -94,6 +94,49 @@ func (a *app) openWriter(ctx context.Context, o segtier.Options) (*opened, error
 	return a.wire(ctx, o)
 }
 
+// openExisting opens what is there for changes. It creates nothing.
+func (a *app) openExisting(ctx context.Context, o segtier.Options) (*opened, error) {
+	metaAt, err := a.metaLocation()
+	if err != nil {
+		return nil, err
+	}
+	storeAt, err := a.storeLocation()
+	if err != nil {
+		return nil, err
+	}
+	if err := present(metaAt, "metadata", "--meta or SEGTIER_META"); err != nil {
+		return nil, err
+	}
+	if storeAt.s3 == nil {
+		if err := present(storeAt, "store", "--store or SEGTIER_STORE"); err != nil {
+			return nil, err
+		}
+	}
+	meta, err := embedded.Open(metaAt.path, embedded.Options{Logger: a.logger()})
+	if err != nil {
+		return nil, err
+	}
+	store, err := a.openStore(ctx, storeAt, false)
+	if err != nil {
+		return nil, errors.Join(err, meta.Close())
+	}
+	o.Store, o.Metadata = store, meta
+	return a.wire(ctx, o)
+}
+
+// openReport opens the metadata that is there, read-only, and no store: for
+// reports that metadata alone can give.
+func (a *app) openReport() (*opened, error) {
+	if _, err := a.storeLocation(); err != nil {
+		return nil, err // not asked, but wrong is wrong
+	}
+	meta, err := a.openMeta()
+	if err != nil {
+		return nil, err
+	}
+	return &opened{meta: meta}, nil
+}
+
 // openStore opens the store. A directory that is only read must be there; one
 // that is written is created. A bucket must be there in any case, which its
 // first request finds out.
