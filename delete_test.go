@@ -125,7 +125,7 @@ func TestExpireMovesEverything(t *testing.T) {
 // the log's bytes or a typed end, and never learns of damage; in the end everything
 // can be copied again, and nothing is left that no record names.
 func TestCopyDeleteRead(t *testing.T) {
-	enough := int64(100) // segments deleted
+	enough := int64(100)                 // segments deleted
 	if os.Getenv("SEGTIER_SOAK") != "" { // where it is a hundred times as long
 		enough *= 100
 	}

@@ -17,9 +17,9 @@ func TestWrongUsage(t *testing.T) {
 	}{
 		{"", "command is missing"},
 		{"cpoy x", "unknown command"},
-		{"rm x", "unknown command"},
+		{"rm", "requires at least 1 arg"},
 		{"gc", "unknown command"},
-		{"expire", "unknown command"},
+		{"retain", "unknown command"},
 		{"rebuild", "unknown command"},
 		{"copy", "requires at least 1 arg"},
 		{"copy --nonsense x", "unknown flag"},
