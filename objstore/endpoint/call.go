@@ -17,9 +17,24 @@ type call struct {
 	caller context.Context // what the call was given; lives as long as the call
 	tries  tries
 
-	ctx    context.Context         // what the store is given
-	cancel context.CancelCauseFunc // of ctx; replaced under e.mu
-	timer  *time.Timer             // cancels ctx when it runs out; nil until armed
+	ctx      context.Context         // what the store is given
+	cancel   context.CancelCauseFunc // of ctx; replaced under e.mu
+	timer    *time.Timer             // cancels ctx when it runs out; nil until armed
+	patience time.Duration           // how long it is set to
+
+	limiter *limiter // that hears of this attempt's outcome; nil for none
+	lessons uint64   // what it knew when the attempt began
+}
+
+// learn has a limiter hear how the attempt that begins ends.
+func (c *call) learn(l *limiter) { c.limiter, c.lessons = l, l.begin() }
+
+// succeeded notes that an attempt did what it should.
+func (c *call) succeeded() {
+	c.e.retries.earned()
+	if c.limiter != nil {
+		c.limiter.succeeded()
+	}
 }
 
 // errStalled is the cause with which the progress timeout ends a context.
@@ -55,13 +70,16 @@ func (c *call) end() {
 }
 
 // arm starts the progress timeout anew.
-func (c *call) arm() {
+func (c *call) arm() { c.armFor(c.e.opts.ProgressTimeout) }
+
+func (c *call) armFor(d time.Duration) {
 	if c.timer != nil {
-		c.timer.Reset(c.e.opts.ProgressTimeout)
+		c.timer.Reset(d)
 		return
 	}
+	c.patience = d
 	cancel := c.cancel // of this attempt: a timer that fires late hurts no later one
-	c.timer = time.AfterFunc(c.e.opts.ProgressTimeout, func() { cancel(errStalled) })
+	c.timer = time.AfterFunc(d, func() { cancel(errStalled) })
 }
 
 // disarm stops the progress timeout.
@@ -112,6 +130,7 @@ func (e *Endpoint) do(ctx context.Context, at objstore.Error, attempt func(*call
 			err = attempt(c)
 		}
 		if err == nil {
+			c.succeeded()
 			return nil
 		}
 		if err = c.retry(err, at); err != nil {
@@ -130,13 +149,22 @@ func (c *call) retry(err error, at objstore.Error) error {
 	if errors.Is(context.Cause(c.ctx), errStalled) {
 		// Whatever the store made of it, it is a timeout: the caller has
 		// cancelled nothing.
-		err = fmt.Errorf("no byte from the store for %v: %w", c.e.opts.ProgressTimeout, os.ErrDeadlineExceeded)
+		err = fmt.Errorf("nothing from the store for %v: %w", c.patience, os.ErrDeadlineExceeded)
 		c.e.stats.stalls.Add(1)
 	}
-	if errors.Is(err, objstore.ErrThrottled) {
+	throttled := errors.Is(err, objstore.ErrThrottled)
+	if throttled {
 		c.e.stats.throttles.Add(1)
+		if c.limiter != nil {
+			c.limiter.throttled(c.lessons)
+		}
 	}
+	free := throttled || c.tries.free()
 	wait, again := c.tries.next(err)
+	if again && !free && !c.e.retries.spend() {
+		c.e.stats.unretried.Add(1)
+		return describe(err, at, "no retry, since too many requests fail")
+	}
 	if !again {
 		if n := c.tries.total; n > 1 {
 			return describe(err, at, fmt.Sprintf("gave up after %d tries", n))

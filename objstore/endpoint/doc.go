@@ -27,7 +27,19 @@
 //     of the slots is kept for the tail, another eighth for demand. Nobody's turn is
 //     skipped for ever: a large request is not passed by small ones without end.
 //   - A store that sends no byte for Options.ProgressTimeout loses the request,
-//     which goes on elsewhere. A slow store that keeps sending is left alone.
+//     which goes on elsewhere. A slow store that keeps sending is left alone. An
+//     Upload that holds slots and gets no further is given up likewise; what it had
+//     confirmed is not sent again.
+//   - Faults, throttling and short slots have clocks of their own: a store that is
+//     busy for a while does not use up the tries for faults, and waiting for a slot
+//     uses up none. A store that is down is not asked several times for each thing
+//     (Options.RetryBudget). One that throttles is asked for half as much at a time,
+//     reads and writes apart, and for more again as it answers; its Retry-After is
+//     everybody's.
+//   - With Options.HedgeBytes, demand that is slow to be answered is asked for once
+//     more, in at most 4.5 % of the cases, and never while the store throttles or
+//     slots are short. The first answer is read; the other one is closed unread, so
+//     that one body alone is ever written into a piece.
 //   - Close ends every call in progress with ErrClosed, and waits for them.
 //
 // # Cost
@@ -39,8 +51,8 @@
 //
 // # Not handled
 //
-// There is no cache and no joining of equal reads: package cache does both. The
-// bounds are fixed; they do not yet follow what the store can bear. An Upload
-// has no progress timeout: a store may be busy for minutes with sealing an
-// object, and is bounded by ctx alone.
+// There is no cache and no joining of equal reads: package cache does both.
+// Sealing an object may keep a store busy for minutes, and is bounded by ctx alone.
+// There is no circuit breaker: with the retry budget a store that is down gets one
+// request for each call, and a call fails after one.
 package endpoint

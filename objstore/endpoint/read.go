@@ -105,6 +105,7 @@ func (e *Endpoint) Read(ctx context.Context, req ReadRequest) (objstore.Info, er
 			err = r.attempt()
 		}
 		if err == nil {
+			c.succeeded()
 			return r.info, nil
 		}
 		if err = c.retry(err, at); err != nil {
@@ -140,13 +141,14 @@ func (r *reading) attempt() error {
 		return err
 	}
 	defer e.slots.release(w)
-	e.stats.gets.Add(1)
+	c.learn(e.readLimit)
 	if r.got > 0 {
 		e.stats.resumes.Add(1)
 	}
 	c.arm()
 	defer c.disarm()
-	info, body, err := e.store.Get(c.ctx, r.req.Key, off, n, objstore.GetOptions{IfMatch: r.identity})
+	info, body, join, err := r.get(w, off, n)
+	defer join()
 	if err != nil {
 		return r.blame(err)
 	}
@@ -155,6 +157,16 @@ func (r *reading) attempt() error {
 		return err
 	}
 	return r.drain(body)
+}
+
+// get opens the bytes [off, off+n). join is called when the body has been closed.
+func (r *reading) get(w want, off, n int64) (info objstore.Info, body io.ReadCloser, join func(), err error) {
+	if r.hedgeable(n) {
+		return r.call.e.race(r.call, w, r.req.Key, r.identity, off)
+	}
+	r.call.e.stats.gets.Add(1)
+	info, body, err = r.call.e.store.Get(r.call.ctx, r.req.Key, off, n, objstore.GetOptions{IfMatch: r.identity})
+	return info, body, func() {}, err
 }
 
 // blame turns "range outside the object" into damage where the record says that

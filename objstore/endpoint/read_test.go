@@ -339,7 +339,7 @@ func TestAStoreThatAlwaysStallsIsATimeout(t *testing.T) {
 		_, serr := e.Stat(t.Context(), "key")
 		for _, err := range []error{rerr, serr} {
 			if !errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-				!strings.Contains(err.Error(), "no byte from the store for 1s") {
+				!strings.Contains(err.Error(), "nothing from the store for 1s") {
 				t.Errorf("%v", err)
 			}
 		}

@@ -170,7 +170,19 @@ func (s *slots) acquire(ctx context.Context, w want) error {
 	return context.Cause(ctx)
 }
 
-// release gives back what acquire took.
+// try takes what w wants if it is to be had at once and nobody waits.
+func (s *slots) try(w want) bool {
+	w.n = s.clamp(w.n)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting > 0 || s.full(w) >= 0 || s.sated(w.tenant) {
+		return false
+	}
+	s.take(w)
+	return true
+}
+
+// release gives back what acquire or try took.
 func (s *slots) release(w want) {
 	w.n = s.clamp(w.n)
 	s.mu.Lock()

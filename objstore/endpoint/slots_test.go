@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -200,11 +201,11 @@ func TestLimits(t *testing.T) {
 
 // flood has a stream always ask for more, many at a time, in virtual time: each
 // keeps its slot for a millisecond. It counts what it got.
-func flood(ctx context.Context, wg *sync.WaitGroup, s *slots, w want, many int, got *int64) {
+func flood(ctx context.Context, wg *sync.WaitGroup, s *slots, w want, many int, got *atomic.Int64) {
 	for range many {
 		wg.Go(func() {
 			for s.acquire(ctx, w) == nil {
-				*got += w.n + requestCost // synctest runs one at a time
+				got.Add(w.n + requestCost)
 				<-time.After(time.Millisecond)
 				s.release(w)
 			}
@@ -228,7 +229,7 @@ func TestNobodyStarves(t *testing.T) {
 					s := newSlots(bound{4, 33 * mib}, perTenant)
 					ctx, cancel := context.WithCancel(t.Context())
 					var wg sync.WaitGroup
-					var got int64
+					var got atomic.Int64
 					for i := range uint64(20) {
 						flood(ctx, &wg, s, other.of(2+i), 2, &got)
 					}
@@ -263,22 +264,22 @@ func TestShares(t *testing.T) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
 			s := newSlots(bound{7, 1 << 40}, perTenant) // nothing is reserved
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			var wg sync.WaitGroup
-			got := make(map[want]*int64)
+			got := make(map[want]*atomic.Int64)
 			for w := range wants {
-				got[w] = new(int64)
+				got[w] = new(atomic.Int64)
 				flood(ctx, &wg, s, w, 40, got[w])
 			}
 			wg.Wait()
 			var sum, weights int64
 			for w, weight := range wants {
-				sum, weights = sum+*got[w], weights+weight
+				sum, weights = sum+got[w].Load(), weights+weight
 			}
 			for w, weight := range wants {
 				fair := float64(sum) * float64(weight) / float64(weights)
-				if r := float64(*got[w]) / fair; r < 0.95 || r > 1.05 {
+				if r := float64(got[w].Load()) / fair; r < 0.95 || r > 1.05 {
 					t.Errorf("%+v got %.2f of its share", w, r)
 				}
 			}

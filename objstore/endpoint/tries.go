@@ -28,15 +28,20 @@ type tries struct {
 	throttled int // since the last gain
 	corrupt   bool
 	total     int
+	gain      bool // since the last try that failed
 }
 
 // gained notes that the attempt got somewhere.
-func (t *tries) gained() { t.faults, t.throttled = 0, 0 }
+func (t *tries) gained() { t.faults, t.throttled, t.gain = 0, 0, true }
+
+// free reports whether the next try asks for something else than the last one did.
+func (t *tries) free() bool { return t.gain }
 
 // next decides after a failed attempt: how long to wait before the next one, or
 // that there is none.
 func (t *tries) next(err error) (time.Duration, bool) {
 	t.total++
+	t.gain = false
 	switch {
 	case permanent(err):
 		return 0, false
@@ -54,13 +59,16 @@ func (t *tries) next(err error) (time.Duration, bool) {
 	}
 }
 
+// errShrunk is permanent: what the sums are of is gone.
+var errShrunk = errors.New("the source ends early: it was cut while it was uploaded")
+
 // permanent reports whether another attempt cannot help. An unknown error may
 // pass; a context's error is not permanent here, since the caller's own
 // context was looked at before: it is the store's idea of a timeout.
 func permanent(err error) bool {
 	for _, p := range [...]error{
 		objstore.ErrNotExist, objstore.ErrConflict, objstore.ErrChanged, objstore.ErrRange,
-		objstore.ErrReadOnly, objstore.ErrRefused, objstore.ErrFull, objstore.ErrClosed, errTooLong,
+		objstore.ErrReadOnly, objstore.ErrRefused, objstore.ErrFull, objstore.ErrClosed, errTooLong, errShrunk,
 	} {
 		if errors.Is(err, p) {
 			return true

@@ -2,6 +2,9 @@ package endpoint
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -14,39 +17,15 @@ import (
 // another try may cure is tried again with the same request, which the law of
 // package objstore makes safe: what is there already is recognised. Confirmed
 // is called once for each part, however many tries it takes, and a try that
-// confirmed another part starts the counting of Options.Attempts anew.
+// confirmed another part starts the counting of Options.Attempts anew. A source
+// that ends before req.Size is an error at once.
 func (e *Endpoint) Upload(ctx context.Context, req objstore.UploadRequest) (objstore.Evidence, error) {
 	at := objstore.Error{Op: "upload", Key: req.Key}
 	if err := req.Validate(); err != nil {
 		at.Err = err
 		return objstore.Evidence{}, &at
 	}
-	stream := e.uploads.Add(1) // uploads take turns
-	req.Slots = func(ctx context.Context, n int64) (func(), error) {
-		if err := e.pace.wait(ctx, n); err != nil {
-			return nil, err
-		}
-		w := want{line: writing, stream: stream, n: n}
-		if err := e.slots.acquire(ctx, w); err != nil {
-			return nil, err
-		}
-		var once sync.Once
-		return func() { once.Do(func() { e.slots.release(w) }) }, nil
-	}
-	var gained atomic.Bool // in this try
-	seen := make([]atomic.Bool, len(req.PartSums))
-	confirmed := req.Confirmed
-	req.Confirmed = func(p objstore.PartEvidence) {
-		if p.Part >= 0 && p.Part < len(seen) {
-			if !seen[p.Part].CompareAndSwap(false, true) {
-				return
-			}
-			gained.Store(true)
-		}
-		if confirmed != nil {
-			confirmed(p)
-		}
-	}
+	u := &uploading{req: req, stream: e.uploads.Add(1), seen: make([]atomic.Bool, len(req.PartSums))}
 	var ev objstore.Evidence
 	var last error // of the try before
 	err := e.do(ctx, at, func(c *call) (err error) {
@@ -54,9 +33,15 @@ func (e *Endpoint) Upload(ctx context.Context, req objstore.UploadRequest) (objs
 			req.Retried(last)
 		}
 		e.stats.uploads.Add(1)
-		ev, err = e.store.Upload(c.ctx, req)
-		if err != nil && gained.Swap(false) {
+		c.learn(e.writeLimit)
+		u.begin(c)
+		ev, err = e.store.Upload(c.ctx, u.request())
+		u.end()
+		if err != nil && u.gained.Swap(false) {
 			c.tries.gained()
+		}
+		if short := u.short.Load(); err != nil && short != nil {
+			err = fmt.Errorf("%w: %w", *short, err)
 		}
 		last = err
 		return err
@@ -66,6 +51,113 @@ func (e *Endpoint) Upload(ctx context.Context, req objstore.UploadRequest) (objs
 	}
 	e.stats.bytesUploaded.Add(req.Size)
 	return ev, nil
+}
+
+// uploading is the state of one Upload. It stands between the store and what it
+// was given, and so sees whether the upload gets on.
+type uploading struct {
+	req    objstore.UploadRequest
+	stream uint64 // as which it takes turns with others
+	gained atomic.Bool
+	seen   []atomic.Bool // parts that Confirmed was called for
+	short  atomic.Pointer[error]
+
+	mu   sync.Mutex
+	call *call // of this try, nil between tries; guarded by mu
+	held int   // slots; the progress timeout runs while there are some; guarded by mu
+}
+
+// request is what the store is given.
+func (u *uploading) request() objstore.UploadRequest {
+	req := u.req
+	req.Body, req.Slots, req.Confirmed = u, u.slot, u.confirmed
+	return req
+}
+
+func (u *uploading) begin(c *call) {
+	u.mu.Lock()
+	u.call, u.held = c, 0
+	u.mu.Unlock()
+}
+
+func (u *uploading) end() {
+	u.mu.Lock()
+	u.call.disarm()
+	u.call = nil
+	u.mu.Unlock()
+}
+
+// progress starts the timeout anew if a slot is held, and stops it otherwise;
+// slots is by how many it holds more.
+func (u *uploading) progress(slots int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.call == nil {
+		return
+	}
+	if u.held += slots; u.held > 0 {
+		u.call.armFor(u.call.e.opts.UploadProgressTimeout)
+	} else {
+		u.call.disarm()
+	}
+}
+
+// slot is objstore.Slots: it waits for the share of the bandwidth, then for a slot.
+func (u *uploading) slot(ctx context.Context, n int64) (func(), error) {
+	u.mu.Lock()
+	c := u.call
+	u.mu.Unlock()
+	if c == nil {
+		return nil, errors.New("a slot is asked for after the upload has ended")
+	}
+	e := c.e
+	if err := e.pace.wait(ctx, n); err != nil {
+		return nil, err
+	}
+	w := want{line: writing, stream: u.stream, n: n}
+	if err := e.slots.acquire(ctx, w); err != nil {
+		return nil, err
+	}
+	u.progress(1)
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			u.progress(-1)
+			e.slots.release(w)
+		})
+	}, nil
+}
+
+// confirmed is UploadRequest.Confirmed.
+func (u *uploading) confirmed(p objstore.PartEvidence) {
+	if p.Part >= 0 && p.Part < len(u.seen) {
+		if !u.seen[p.Part].CompareAndSwap(false, true) {
+			return
+		}
+		u.gained.Store(true)
+	}
+	u.progress(0)
+	u.mu.Lock()
+	if u.call != nil && !p.Resumed {
+		u.call.limiter.succeeded()
+	}
+	u.mu.Unlock()
+	if u.req.Confirmed != nil {
+		u.req.Confirmed(p)
+	}
+}
+
+// ReadAt reads the source, and notes when it is shorter than it was.
+func (u *uploading) ReadAt(b []byte, off int64) (int, error) {
+	n, err := u.req.Body.ReadAt(b, off)
+	if end := off + int64(n); errors.Is(err, io.EOF) && n < len(b) && end < u.req.Size {
+		err := fmt.Errorf("%w: at byte %d of %d", errShrunk, end, u.req.Size)
+		u.short.Store(&err)
+	}
+	if n > 0 {
+		u.progress(0)
+	}
+	return n, err
 }
 
 // Uploads yields the unfinished uploads whose keys begin with prefix; see
@@ -116,6 +208,7 @@ func (e *Endpoint) Abort(ctx context.Context, p objstore.Pending) error {
 			return err
 		}
 		defer e.slots.release(w)
+		c.learn(e.writeLimit)
 		e.stats.deletes.Add(1)
 		return lister.Abort(c.ctx, p)
 	})

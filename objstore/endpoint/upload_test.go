@@ -1,11 +1,14 @@
 package endpoint
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/storetest"
@@ -81,4 +84,71 @@ func TestUploadsOfAStoreThatListsNone(t *testing.T) {
 	if err := e.Abort(t.Context(), objstore.Pending{Key: "k", ID: "1"}); err != nil {
 		t.Error(err)
 	}
+}
+
+// An upload that gets no further is given up and tried again.
+func TestAnUploadThatStallsIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.Inject(storetest.NewMem(), storetest.Rules(
+			rule("upload", 1, storetest.Fault{Kind: storetest.Stall, At: 15}),
+		))
+		e := open(t, store, Options{UploadProgressTimeout: 30 * time.Second})
+		start := time.Now()
+		ev, err := e.Upload(t.Context(), upload("key", content(25), 10))
+		if err != nil || len(ev.Parts) != 3 || e.Stats().Stalls != 1 {
+			t.Errorf("%+v, %v, %d stalls", ev, err, e.Stats().Stalls)
+		}
+		if took := time.Since(start); took < 30*time.Second || took > 30*time.Second+faultBase {
+			t.Errorf("took %v", took)
+		}
+		idle(t, e)
+	})
+}
+
+// sealing takes long over what no slot is held for, and over waiting for one.
+type sealing struct{ objstore.Store }
+
+func (s sealing) Upload(ctx context.Context, req objstore.UploadRequest) (objstore.Evidence, error) {
+	wait := func() error {
+		select {
+		case <-time.After(time.Hour):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err := wait(); err != nil {
+		return objstore.Evidence{}, err
+	}
+	ev, err := s.Store.Upload(ctx, req)
+	if err == nil {
+		err = wait()
+	}
+	return ev, err
+}
+
+func TestSealingMayTakeLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open(t, sealing{storetest.NewMem()}, Options{})
+		if _, err := e.Upload(t.Context(), upload("key", content(25), 10)); err != nil || e.Stats().Uploads != 1 {
+			t.Errorf("%v after %d tries", err, e.Stats().Uploads)
+		}
+	})
+}
+
+// A source that was cut is no fault of the store's.
+func TestASourceThatShrinksIsNotTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open(t, storetest.NewMem(), Options{})
+		req := upload("key", content(25), 10)
+		req.Body = bytes.NewReader(content(25)[:17])
+		var oe *objstore.Error
+		_, err := e.Upload(t.Context(), req)
+		if !errors.Is(err, errShrunk) || !errors.As(err, &oe) || oe.Key != "key" || !strings.Contains(err.Error(), "byte 17 of 25") {
+			t.Errorf("%v", err)
+		}
+		if st := e.Stats(); st.Uploads != 1 {
+			t.Errorf("%d tries", st.Uploads)
+		}
+	})
 }
