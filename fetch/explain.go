@@ -138,10 +138,13 @@ func (rd *reading) explain(ctx context.Context, at place, offset, limit int64) (
 	}
 	to := min(max(end, pos+limit), t.Table.LogSize())
 	to = min(t.Table.Start(t.chunk(to-1)+1), t.Table.LogSize())
-	for off := t.Table.Start(c); off < to; {
-		n := min(max(r.o.RunBytes/t.Table.ChunkSize, 1)*t.Table.ChunkSize, to-off)
-		e.Gets = append(e.Gets, ExplainedGet{What: "data", Offset: off, Length: n})
-		off += n
+	var chunks []int
+	for i := c; i < len(t.Table.Chunks) && t.Table.Start(i) < to; i++ {
+		chunks = append(chunks, i)
+	}
+	for _, run := range r.demand(t, nil, "").runs(nil, chunks) {
+		off := t.Table.Start(run.from)
+		e.Gets = append(e.Gets, ExplainedGet{What: "data", Offset: off, Length: min(t.Table.Start(run.to), to) - off})
 	}
 	return e, true, nil
 }

@@ -32,7 +32,7 @@ func (r *Reader) fetch(ctx context.Context, req Request, res *Result, t terms) e
 	rd, err := r.look(req.Partition, req.Lineage, req.LogStart)
 	if err == nil {
 		rd.terms = t
-		err = rd.fill(ctx, req, in)
+		err = rd.fill(ctx, &req, in)
 	}
 	if err == nil && req.Isolation == ReadCommitted {
 		err = rd.aborted(ctx, in)
@@ -41,6 +41,11 @@ func (r *Reader) fetch(ctx context.Context, req Request, res *Result, t terms) e
 		res.Release()
 		return err
 	}
+	if s := in.stream; s != nil {
+		s.mu.Lock()
+		s.next = in.next
+		s.mu.Unlock()
+	}
 	r.stats.fetches.Add(1)
 	r.stats.bytes.Add(int64(in.size))
 	return nil
@@ -48,14 +53,14 @@ func (r *Reader) fetch(ctx context.Context, req Request, res *Result, t terms) e
 
 // fill reads batches from one segment after the other until in has MaxBytes or
 // the tier ends.
-func (rd *reading) fill(ctx context.Context, req Request, in *holding) error {
+func (rd *reading) fill(ctx context.Context, req *Request, in *holding) error {
 	offset, left := req.Offset, max(int64(req.MaxBytes), 1)
 	at, err := rd.locate(offset)
 	if err != nil {
 		return err
 	}
 	for full := false; !full; {
-		n, next, failure := rd.take(ctx, &at, offset, left, in)
+		n, next, failure := rd.take(ctx, req, &at, offset, left, in)
 		left -= n
 		switch {
 		case in.size == 0 && (failure == errShort || failure == errLimit): //nolint:errorlint // they are ours, and the many ones' alone
@@ -87,7 +92,7 @@ func (rd *reading) fill(ctx context.Context, req Request, in *holding) error {
 // LastOffset ≥ offset, up to limit bytes, but at least one if in is empty. It
 // returns their bytes and where to go on: in this segment if that is below
 // at.upper, else behind it. An error is as it came from below; see blame.
-func (rd *reading) take(ctx context.Context, at *place, offset, limit int64, in *holding) (n, next int64, err error) {
+func (rd *reading) take(ctx context.Context, req *Request, at *place, offset, limit int64, in *holding) (n, next int64, err error) {
 	r, p := rd.r, &in.pins
 	alone := in.size == 0
 	patient := alone && !rd.terms.impatient
@@ -97,7 +102,10 @@ func (rd *reading) take(ctx context.Context, at *place, offset, limit int64, in 
 	}
 	p.open(t)
 	defer p.release()
-
+	var waited wait
+	if alone {
+		waited = rd.ask(ctx, req, at, offset, limit, in)
+	}
 	pos, h, found, err := r.find(ctx, p, offset, limit, patient)
 	switch {
 	case err != nil:
@@ -120,6 +128,9 @@ func (rd *reading) take(ctx context.Context, at *place, offset, limit int64, in 
 	}
 	if p.end() < want {
 		r.stats.cut.Add(1)
+	}
+	if alone {
+		r.served(in.stream, &waited, p.end()-pos)
 	}
 	end, last := p.fit(pos, h, min(want, p.end()), at.upper)
 	in.add(p, offset, pos, end, h.BaseOffset, last+1)

@@ -127,7 +127,7 @@ func (s *scan) header(ctx context.Context, pos int64) (segment.Header, error) {
 		if err := s.r.need(ctx, p, c, p.t.chunk(min(pos+s.ahead, s.end-1)), true); err != nil {
 			return segment.Header{}, err
 		}
-		s.ahead = min(max(2*s.ahead, p.t.Table.ChunkSize), s.r.o.RunBytes-p.t.Table.ChunkSize)
+		s.ahead = min(max(2*s.ahead, p.t.Table.ChunkSize), s.r.o.RunBytes/4-p.t.Table.ChunkSize)
 	}
 	if err := s.r.need(ctx, p, c, c, true); err != nil {
 		return segment.Header{}, err

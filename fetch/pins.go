@@ -85,7 +85,13 @@ func (r *Reader) lease(p *pins, room *cache.Reservation) (cache.Fill, cache.Outc
 // nil, else as far as there is memory without waiting; and has the missing ones
 // filled.
 func (r *Reader) extend(ctx context.Context, p *pins, to int, room *cache.Reservation) {
-	var fills []cache.Fill
+	if fills := r.acquire(p, to, room); fills != nil {
+		r.start(ctx, p.t, fills, r.demand(p.t, nil, ""))
+	}
+}
+
+// acquire is extend, but leaves what is missing to the caller to fill.
+func (r *Reader) acquire(p *pins, to int, room *cache.Reservation) (fills []cache.Fill) {
 	for p.first+len(p.leases) <= to {
 		fill, outcome := r.lease(p, room)
 		if outcome == cache.Missing {
@@ -95,9 +101,7 @@ func (r *Reader) extend(ctx context.Context, p *pins, to int, room *cache.Reserv
 			fills = append(fills, fill)
 		}
 	}
-	if fills != nil {
-		r.start(ctx, p.t, fills)
-	}
+	return fills
 }
 
 // need makes the chunks from the window's first to chunk `must` ready, and asks

@@ -22,9 +22,10 @@ type Options struct {
 	// transaction indexes, histories) may take, in bytes; 0 is 32 MiB. It is
 	// beside the budget of the cache. A tail of a 1 GiB segment takes some 40 KiB.
 	TailBytes int64
-	// RunBytes bounds one GET for data, in bytes; 0 is 4 MiB. Longer demands are
-	// split and fetched in parallel: a connection of an object store has a speed
-	// of its own, whatever is asked of it.
+	// RunBytes bounds one GET for data, in bytes; 0 is 16 MiB, which is what
+	// backfills use. Readers in sequence get half of it, and what somebody waits for
+	// a quarter, first. Longer demands are split and fetched in parallel: a
+	// connection of an object store has a speed of its own, whatever is asked of it.
 	RunBytes int64
 	// Labels has the Reader's goroutines carry the pprof label "segtier", with what
 	// they do ("fill", "tail"). Callers label their own.
@@ -43,7 +44,7 @@ func (o Options) validate() (Options, error) {
 		o.TailBytes = 32 << 20
 	}
 	if o.RunBytes == 0 {
-		o.RunBytes = 4 << 20
+		o.RunBytes = 16 << 20
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -79,6 +80,15 @@ type Request struct {
 	// size is returned even for 0 or less.
 	MaxBytes  int
 	Isolation Isolation
+
+	// Hint says how the caller goes on, if it knows.
+	Hint Hint
+
+	// Tenant names for whom it is read; requests to the store are bounded for each.
+	// "" is nobody.
+	Tenant string
+
+	stream *stream // whose read this is, if it is a Stream's
 }
 
 // Reader reads tiered segments. All methods may be called concurrently; each
@@ -92,6 +102,10 @@ type Reader struct {
 	stats counters
 
 	noteEvery int // see noteEvery; tests have it smaller
+
+	streams streams
+	meter   meter
+	waste   waste
 
 	closed atomic.Bool // set under mu
 
@@ -210,6 +224,7 @@ func (r *Reader) Close() error {
 // counters is what Stats is made from.
 type counters struct {
 	fetches, bytes, tailGets, dataGets, dataBytes, cut atomic.Int64
+	ahead, wasted, gaps                                atomic.Int64
 }
 
 // Stats counts what a Reader has done since it was made.
@@ -220,6 +235,10 @@ type Stats struct {
 	DataGets  int64 // GETs for runs of chunks, without the endpoint's retries
 	DataBytes int64 // asked for by those
 	Cut       int64 // Results cut short, for memory or because of an error further on
+	Ahead     int64 // of DataBytes, fetched before anybody asked for them
+	Wasted    int64 // of those, bytes that the reader they were for left unread, or met too late
+	GapBytes  int64 // of DataBytes, fetched although they were here, to save a GET
+	Streams   int64 // that are fetched ahead for
 	Tails     int   // tails in memory
 	TailBytes int64 // memory they take
 }
@@ -229,7 +248,8 @@ func (r *Reader) Stats() Stats {
 	st := Stats{
 		Fetches: r.stats.fetches.Load(), Bytes: r.stats.bytes.Load(),
 		TailGets: r.stats.tailGets.Load(), DataGets: r.stats.dataGets.Load(), DataBytes: r.stats.dataBytes.Load(),
-		Cut: r.stats.cut.Load(),
+		Cut: r.stats.cut.Load(), Ahead: r.stats.ahead.Load(), Wasted: r.stats.wasted.Load(), GapBytes: r.stats.gaps.Load(),
+		Streams: r.streams.n.Load(),
 	}
 	st.Tails, st.TailBytes = r.tails.stats()
 	return st

@@ -46,6 +46,8 @@ type holding struct {
 	complete bool
 	upTo     int64
 
+	stream *stream // that the last read belonged to
+
 	iov     [][]byte    // for WriteTo: net.Buffers consumes what it is given
 	out     net.Buffers // iov as it is consumed
 	scratch []byte      // for batches that straddle chunks

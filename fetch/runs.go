@@ -3,38 +3,63 @@ package fetch
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/endpoint"
 )
 
-// start has chunks of one segment filled in the background: those that follow
-// each other with one GET, up to RunBytes. Every fill is ended, whatever
-// happens.
-func (r *Reader) start(ctx context.Context, t *tail, fills []cache.Fill) {
+// order is how chunks are to be fetched, and for whom.
+type order struct {
+	planner
+	class  endpoint.Class
+	stream uint64
+	tenant string
+}
+
+// demand orders what somebody waits for; s may be nil.
+func (r *Reader) demand(t *tail, s *stream, tenant string) order {
+	chunk := t.Table.ChunkSize
+	o := order{tenant: tenant}
+	o.planner = planner{first: int(max(r.o.RunBytes/4/chunk, 1)), unit: int(max(r.o.RunBytes/2/chunk, 1)), gap: r.gap(chunk)}
+	if s != nil {
+		o.stream, o.class = s.id, s.class()
+	}
+	return o
+}
+
+// gap returns how many chunks that are here are fetched again to save a GET: as
+// many as cost less time than its first byte.
+func (r *Reader) gap(chunk int64) int { return int(min(r.meter.worth()/chunk, 2)) }
+
+// start has chunks of one segment, ascending, filled in the background, with GETs
+// as o orders them. Every fill is ended, whatever happens.
+func (r *Reader) start(ctx context.Context, t *tail, fills []cache.Fill, o order) {
 	defer func() {
 		for _, f := range fills { // only if this caller panics
 			f.Fail(errors.New("fetch: the caller who was to fetch the chunk panicked"))
 		}
 	}()
-	for len(fills) > 0 {
-		n, bytes := 1, t.Table.Len(int(fills[0].Key().Chunk))
-		for n < len(fills) && fills[n].Key().Chunk == fills[n-1].Key().Chunk+1 {
-			bytes += t.Table.Len(int(fills[n].Key().Chunk))
-			if bytes > r.o.RunBytes {
-				break
-			}
+	var chunks [64]int
+	var spans [16]span
+	wanted := chunks[:0]
+	for _, f := range fills {
+		wanted = append(wanted, int(f.Key().Chunk))
+	}
+	for _, run := range o.runs(spans[:0], wanted) {
+		n := 0
+		for n < len(fills) && int(fills[n].Key().Chunk) < run.to {
 			n++
 		}
-		run := fills[:n:n]
+		mine := fills[:n:n]
 		abort := func(err error) {
-			for _, f := range run {
+			for _, f := range mine {
 				f.Fail(err)
 			}
 		}
 		r.spawn(ctx, fillActivity, abort, func(ctx context.Context) {
-			if err := r.run(ctx, t, run); err != nil {
+			if err := r.run(ctx, t, o, run, mine); err != nil {
 				abort(err)
 			}
 		})
@@ -42,23 +67,37 @@ func (r *Reader) start(ctx context.Context, t *tail, fills []cache.Fill) {
 	}
 }
 
-// run fills consecutive chunks with one GET and publishes each as soon as it is
-// verified.
-func (r *Reader) run(ctx context.Context, t *tail, fills []cache.Fill) error {
-	first := int(fills[0].Key().Chunk)
+// run fills chunks, which are in one span, with one GET and publishes each as soon
+// as it is verified. Chunks of the span that are not to be filled are read and
+// forgotten.
+func (r *Reader) run(ctx context.Context, t *tail, o order, run span, fills []cache.Fill) error {
 	req := endpoint.ReadRequest{
-		Key: t.key, Off: t.Table.Start(first), ObjectSize: t.loc.ObjectSize, IfMatch: t.lastSeen(),
-		Pieces: make([]endpoint.Piece, len(fills)),
+		Key: t.key, Off: t.Table.Start(run.from), ObjectSize: t.loc.ObjectSize, IfMatch: t.lastSeen(),
+		Class: o.class, Stream: o.stream, Tenant: o.tenant,
+		Pieces: make([]endpoint.Piece, 0, run.len()),
 	}
-	var bytes int64
-	for i, f := range fills {
-		req.Pieces[i] = endpoint.Piece{Buf: f.Buf(), CRC32C: t.Table.Chunks[first+i].CRC32C}
-		bytes += t.Table.Len(first + i)
+	var bytes, gaps int64
+	var scratch []byte
+	left := fills
+	for c := run.from; c < run.to; c++ {
+		n := t.Table.Len(c)
+		bytes += n
+		if int(left[0].Key().Chunk) == c {
+			req.Pieces = append(req.Pieces, endpoint.Piece{Buf: left[0].Buf(), CRC32C: t.Table.Chunks[c].CRC32C})
+			left = left[1:]
+			continue
+		}
+		gaps += n
+		if scratch == nil {
+			scratch = make([]byte, t.Table.ChunkSize) // gaps are few and inside: never the shorter last chunk alone
+		}
+		req.Pieces = append(req.Pieces, endpoint.Piece{Buf: scratch[:n], NoVerify: true})
 	}
 	r.stats.dataBytes.Add(bytes)
-	err := r.read(ctx, t, &req, fills)
+	r.stats.gaps.Add(gaps)
+	err := r.read(ctx, t, &req, run.from, fills)
 	if err != nil {
-		err = &damage{key: t.key, off: t.Table.Start(first), n: bytes, err: err}
+		err = &damage{key: t.key, off: t.Table.Start(run.from), n: bytes, err: err}
 	}
 	return err
 }
@@ -66,22 +105,32 @@ func (r *Reader) run(ctx context.Context, t *tail, fills []cache.Fill) error {
 // read makes the GET. An object with another identity than before is read once
 // without asking for one: the sums are the identity that counts, and a store
 // may have moved the object.
-func (r *Reader) read(ctx context.Context, t *tail, req *endpoint.ReadRequest, fills []cache.Fill) error {
-	filled := 0
+func (r *Reader) read(ctx context.Context, t *tail, req *endpoint.ReadRequest, from int, fills []cache.Fill) error {
+	done := 0
+	began, first := time.Now(), time.Duration(0)
 	req.Done = func(int) {
-		r.annotate(t, fills[filled])
-		fills[filled].Done()
-		filled++
+		c := from + done
+		if done++; done == 1 {
+			first = time.Since(began)
+		}
+		if len(fills) > 0 && int(fills[0].Key().Chunk) == c {
+			r.annotate(t, fills[0])
+			fills[0].Done()
+			fills = fills[1:]
+		}
 	}
 	r.stats.dataGets.Add(1)
 	info, err := r.ep.Read(ctx, *req)
 	if errors.Is(err, objstore.ErrChanged) {
-		for _, p := range req.Pieces[:filled] {
+		for _, p := range req.Pieces[:done] {
 			req.Off += int64(len(p.Buf))
 		}
-		req.Pieces, req.IfMatch = req.Pieces[filled:], ""
+		req.Pieces, req.IfMatch = req.Pieces[done:], ""
 		r.stats.dataGets.Add(1)
 		info, err = r.ep.Read(ctx, *req)
+	} else if err == nil {
+		n := t.Table.Len(from)
+		r.meter.note(n, min(t.Table.Start(from+done), t.Table.LogSize())-t.Table.Start(from)-n, first, time.Since(began))
 	}
 	if err == nil {
 		t.seen(info.Identity)

@@ -232,7 +232,8 @@ func mixed(l *lab) error {
 			return res, err
 		}
 		amplification = append(amplification, float64(s.BytesOut)/res.Values["unique"])
-		duplicates = append(duplicates, float64(s.DuplicateBytes))
+		// What was read again to save a GET is counted by who did it, and not here.
+		duplicates = append(duplicates, float64(s.DuplicateBytes)-res.Values["gapBytes"])
 		return res, failures(res)
 	})
 	if err != nil || len(rounds) == 0 {

@@ -31,13 +31,21 @@ func (r *rig) warmTails(ctx context.Context) error {
 	})
 }
 
+// stride is how many chunks cold reads are apart, prime.
+const stride = 29
+
 // place returns where in the tier the i-th cold read goes: each to a chunk of its
-// own, never the last of a segment, partition by partition.
+// own, never the last of a segment, partition by partition. Those of one partition
+// are far from each other: what goes on in sequence would be there before it is
+// asked for.
 func place(t *weather.Tier, i int) (p int, offset int64) {
 	spec := t.Spec()
 	chunks := int(t.SegmentBytes()/spec.ChunkBytes) - 1
 	p, i = i%spec.Partitions, i/spec.Partitions
 	s, c := i/chunks%spec.Segments, i%chunks
+	if chunks%stride != 0 {
+		c = c * stride % chunks
+	}
 	return p, t.OffsetAt(int64(s)*t.SegmentBytes() + int64(c)*spec.ChunkBytes)
 }
 

@@ -44,6 +44,7 @@ func (r *rig) values() map[string]float64 {
 	f, c, e := r.reader.Stats(), r.cache.Stats(), r.ep.Stats()
 	return map[string]float64{
 		"tailGets": float64(f.TailGets), "dataGets": float64(f.DataGets), "dataBytes": float64(f.DataBytes),
+		"ahead": float64(f.Ahead), "wasted": float64(f.Wasted), "gapBytes": float64(f.GapBytes),
 		"hits": float64(c.Hits), "joins": float64(c.Joins), "leads": float64(c.Leads),
 		"gets": float64(e.Gets), "retries": float64(e.Retries), "corrupt": float64(e.Corrupt),
 	}

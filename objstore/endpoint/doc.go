@@ -14,7 +14,8 @@
 //     and they match their checksums; a piece is reported by Done only then. What
 //     it returns otherwise is an error that says which range of which object is
 //     concerned. A wrong checksum is fetched once more, since it may have been
-//     wrong on the way; the second one is objstore.ErrCorrupt.
+//     wrong on the way; the second one is objstore.ErrCorrupt. What was wrong in the
+//     middle of an answer begins the next one, and only from then on counts.
 //   - Retries are bounded, wait between tries (full jitter), and end with ctx. Errors
 //     that another try cannot cure are returned at once: ErrNotExist, ErrRange,
 //     ErrChanged, ErrConflict, ErrReadOnly, ErrRefused, ErrFull, ErrClosed.

@@ -129,13 +129,15 @@ type reading struct {
 	piece   int   // being filled
 	fill    int   // bytes of it in place
 	crc     uint32
-	suspect int // piece that was wrong once already; -1 none
+	began   int // piece with which the latest answer began
+	suspect int // piece that was wrong at the beginning of an answer; -1 none
 }
 
 // attempt makes one GET for everything that is still missing.
 func (r *reading) attempt() error {
 	c, e := r.call, r.call.e
 	off, n := r.req.Off+r.got, r.size-r.got
+	r.began = r.piece
 	w := want{line(r.req.Class), r.req.Stream, r.req.Tenant, n}
 	if err := e.slots.acquire(c.ctx, w); err != nil {
 		return err
@@ -242,7 +244,9 @@ func (r *reading) take(b []byte) {
 }
 
 // finish verifies the piece that is full and goes to the next. A wrong piece is
-// emptied, to be fetched again; wrong twice, it is corrupt.
+// emptied, to be fetched again. If an answer begins with it and it is wrong again,
+// it is asked for once more; wrong twice so, it is corrupt. Of a wrong piece in
+// the middle of an answer the answer may be guilty, whatever came before it.
 func (r *reading) finish(p *Piece) error {
 	i, crc := r.piece, r.crc
 	if !p.NoVerify && crc != p.CRC32C {
@@ -252,7 +256,9 @@ func (r *reading) finish(p *Piece) error {
 		r.fill, r.crc = 0, 0
 		// The one more try that tries.next grants is per piece.
 		r.call.tries.corrupt = r.suspect == i
-		r.suspect = i
+		if r.suspect = -1; r.began == i {
+			r.suspect = i
+		}
 		return err
 	}
 	r.piece, r.fill, r.crc = i+1, 0, 0

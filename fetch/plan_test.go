@@ -1,0 +1,254 @@
+package fetch
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/segtier/segtier/segment"
+)
+
+// Every chunk that is asked for is in exactly one run, in order; runs keep to
+// their bounds, and no two of them could have been one.
+func TestRunsHoldEveryChunkOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pl := planner{
+			first: rapid.IntRange(1, 8).Draw(t, "first"), unit: rapid.IntRange(1, 16).Draw(t, "unit"),
+			gap: rapid.IntRange(0, 3).Draw(t, "gap"), grid: rapid.Bool().Draw(t, "grid"),
+		}
+		chunks := rapid.SliceOfNDistinct(rapid.IntRange(0, 60), 0, 40, rapid.ID).Draw(t, "chunks")
+		slices.Sort(chunks)
+		runs := pl.runs(nil, chunks)
+		var covered []int
+		for i, run := range runs {
+			limit := pl.unit
+			if i == 0 && !pl.grid {
+				limit = pl.first
+			}
+			if run.len() < 1 || run.len() > limit {
+				t.Fatalf("run %v is longer than %d", run, limit)
+			}
+			if pl.grid && run.from/pl.unit != (run.to-1)/pl.unit {
+				t.Fatalf("run %v crosses a multiple of %d", run, pl.unit)
+			}
+			gaps, inRow := 0, 0
+			for c := run.from; c < run.to; c++ {
+				if _, asked := slices.BinarySearch(chunks, c); asked {
+					covered, inRow = append(covered, c), 0
+					continue
+				}
+				gaps++
+				if inRow++; inRow > pl.gap || c == run.from || c == run.to-1 {
+					t.Fatalf("run %v of %v: a gap at %d", run, chunks, c)
+				}
+			}
+			if gaps*4 > run.len() {
+				t.Fatalf("run %v of %v is %d chunks of gaps", run, chunks, gaps)
+			}
+			if i > 0 {
+				before := runs[i-1]
+				most := pl.unit
+				if i == 1 && !pl.grid {
+					most = pl.first
+				}
+				joined := span{before.from, run.from + 1}
+				if run.from == before.to && joined.len() <= most && (!pl.grid || joined.from/pl.unit == run.from/pl.unit) {
+					t.Fatalf("runs %v and %v could have been one", before, run)
+				}
+			}
+		}
+		if !slices.Equal(covered, chunks) {
+			t.Fatalf("runs %v hold %v, asked for %v", runs, covered, chunks)
+		}
+	})
+}
+
+// Whoever starts where, soon asks for the same runs.
+func TestNextRunsMeetOnTheGrid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		unit, stop := rapid.IntRange(1, 16).Draw(t, "unit"), rapid.IntRange(1, 100).Draw(t, "stop")
+		room := rapid.IntRange(0, 40).Draw(t, "room")
+		at := rapid.IntRange(0, stop).Draw(t, "from")
+		for range stop + 1 {
+			run := nextRun(at, stop, unit, room)
+			if run.len() == 0 {
+				if whole := min((at/unit+1)*unit, stop) - at; whole > 0 && whole <= room {
+					t.Fatalf("no run at %d, though %d chunks fit", at, whole)
+				}
+				return
+			}
+			if run.from != at || run.to > stop || run.len() > min(unit, room) || run.to%unit != 0 && run.to != stop {
+				t.Fatalf("run %v at %d of %d by %d with room for %d", run, at, stop, unit, room)
+			}
+			at = run.to
+		}
+		t.Fatal("no end")
+	})
+}
+
+// A reader in sequence is one stream, whoever reads beside it, whatever chunk sizes and
+// little jumps there are; reads at random are never taken for one.
+func TestDetector(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const perChunk, chunks = 10, 50 // offsets
+		var ss streams
+		id := partitionID{number: 1}
+		read := func(offset, n int64) *stream {
+			seg := segment.UUID{byte(offset / (perChunk * chunks))}
+			start := offset / (perChunk * chunks) * perChunk * chunks
+			c := int((offset - start) / perChunk)
+			upper := start + perChunk*chunks
+			end := min(offset+n, upper)
+			k := cursor{p: id, seg: seg, upper: upper, chunks: chunks, chunk: int((end-1-start)/perChunk) + 1}
+			s, _ := ss.follow(nil, &k, start, offset, c, Detect)
+			s.next = end
+			s.mu.Unlock()
+			return s
+		}
+		type reader struct {
+			at int64
+			s  *stream
+		}
+		readers := make([]reader, rapid.IntRange(1, 8).Draw(t, "readers"))
+		for i := range readers {
+			readers[i].at = int64(i) * 5000 // far from each other
+		}
+		for range 100 {
+			i := rapid.IntRange(0, len(readers)-1).Draw(t, "who")
+			r := &readers[i]
+			n := rapid.Int64Range(1, 2*perChunk).Draw(t, "n")
+			if r.s != nil && r.s.reads >= 2 && rapid.IntRange(0, 3).Draw(t, "jump") == 0 {
+				floor := r.at / (perChunk * chunks) * perChunk * chunks // not back into the segment before
+				r.at = max(r.at+rapid.Int64Range(-perChunk/2, 2*perChunk).Draw(t, "by"), floor)
+			}
+			s := read(r.at, n)
+			if r.s != nil && s != r.s {
+				t.Fatalf("reader %d at %d is another stream now", i, r.at)
+			}
+			r.s = s
+			r.at = min(r.at+n, (r.at/(perChunk*chunks)+1)*perChunk*chunks)
+			if rapid.Bool().Draw(t, "stranger") {
+				// Somewhere where nobody is.
+				if s := read(100_000+2000*rapid.Int64Range(0, 40).Draw(t, "where"), 1); s.reads > 40 {
+					t.Fatalf("reads at random are a stream")
+				}
+			}
+		}
+	})
+}
+
+// Reads at random, however near each other, never begin a stream; two in sequence do.
+func TestRandomReadsAreNoStream(t *testing.T) {
+	var ss streams
+	follow := func(offset int64, c int) *stream {
+		k := cursor{p: partitionID{number: 1}, seg: segment.UUID{1}, upper: 1000, chunks: 100, chunk: c + 1}
+		s, _ := ss.follow(nil, &k, 0, offset, c, Detect)
+		s.next = offset + 3
+		defer s.mu.Unlock()
+		return s
+	}
+	for i := range 100 {
+		offset := int64(i * 7 % 100 * 10) // a chunk is 10 offsets: never where one ended
+		if s := follow(offset, int(offset/10)); s.reads != 1 {
+			t.Fatalf("read %d at %d: %d in sequence", i, offset, s.reads)
+		}
+	}
+	follow(505, 50)
+	if s := follow(508, 50); s.reads != 2 {
+		t.Fatalf("two in sequence: %d", s.reads)
+	}
+	// A stranger in the middle of a stream takes nothing away from it.
+	for offset := int64(511); offset < 600; offset += 3 {
+		follow(offset-5, int(offset-5)/10)
+		if s := follow(offset, int(offset)/10); s.reads < 3 {
+			t.Fatalf("at %d a stranger ended the stream", offset)
+		}
+	}
+}
+
+// network is a store of which each connection has a rate and all together have
+// one, and which needs a while for the first byte.
+type network struct{ connection, link, first float64 }
+
+// rate is what a reader gets with n runs of unit bytes in flight.
+func (w network) rate(n int, unit float64) float64 {
+	per := unit / (w.first + unit/w.connection)
+	return min(float64(n)*per, w.link)
+}
+
+// The search comes to what the network gives and no further, from a right guess
+// and from none, and gives back when the reader is the slow one.
+func TestSearch(t *testing.T) {
+	const unit = 8 << 20
+	for name, c := range map[string]struct {
+		net    network
+		reader float64 // bytes/s it takes; 0: whatever it gets
+		known  bool
+		most   int // runs in the end, at most
+	}{
+		"one connection is all":  {net: network{500e6, 500e6, .03}, most: 4},
+		"slow connections":       {net: network{10e6, 120e6, .03}, most: 32},
+		"slow connections known": {net: network{10e6, 120e6, .03}, known: true, most: 32},
+		"no limit":               {net: network{60e6, 1e12, .03}, most: 32},
+		"slow reader":            {net: network{60e6, 1e12, .03}, reader: 20e6, most: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := search{backoff: 4}
+			if c.known {
+				q.start(c.net.connection)
+			}
+			now := time.Unix(0, 0)
+			best, last := 0.0, 0.0
+			for n := 2; n <= 32; n *= 2 {
+				best = max(best, c.net.rate(n, unit))
+			}
+			if c.reader > 0 {
+				best = min(best, c.reader)
+			}
+			for range 300 {
+				window := int64(q.runs()) * unit
+				rate := c.net.rate(q.runs(), unit)
+				stalled := 1.0
+				if c.reader > 0 && c.reader < rate {
+					rate, stalled = c.reader, 0
+				}
+				took := time.Duration(float64(window) / rate * 1e9)
+				now = now.Add(took)
+				if q.read(window, time.Duration(stalled*float64(took)), window) {
+					q.judge(now, true)
+				}
+				last = rate
+				if q.runs() < 2 || q.runs() > 32 {
+					t.Fatalf("%d runs", q.runs())
+				}
+			}
+			if last < best*.85 {
+				t.Errorf("%.0f MB/s with %d runs, there are %.0f", last/1e6, q.runs(), best/1e6)
+			}
+			if q.runs() > c.most {
+				t.Errorf("%d runs in flight, want at most %d", q.runs(), c.most)
+			}
+		})
+	}
+}
+
+// What is fetched in vain puts the brake on, and what is not lets it go again.
+func TestBrake(t *testing.T) {
+	var w waste
+	w.note(16<<20, 16<<20)
+	if w.brake() != 0 {
+		t.Error("braked by too little to judge")
+	}
+	w.note(64<<20, 30<<20)
+	if w.brake() != 3 {
+		t.Errorf("brake %d where half is in vain", w.brake())
+	}
+	for range 20 {
+		w.note(64<<20, 1<<20)
+	}
+	if w.brake() != 0 {
+		t.Errorf("brake %d where nothing is in vain any more", w.brake())
+	}
+}

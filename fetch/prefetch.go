@@ -1,0 +1,451 @@
+package fetch
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/segtier/segtier/cache"
+	"github.com/segtier/segtier/metadata"
+	"github.com/segtier/segtier/objstore/endpoint"
+	"github.com/segtier/segtier/segment"
+)
+
+// ahead is what is fetched ahead of a stream. Positions are those of the logs of
+// its segments laid end to end, from somewhere on.
+type ahead struct {
+	search search
+	way    []leg   // the segments from the reader's to the frontier's
+	at     int64   // position behind the last read
+	front  int64   // up to which everything is here or on its way
+	issued []piece // fetched for this stream and not read yet, in order
+	was    int64   // front before the read that goes on
+	from   int64   // where the sequence began
+	window int64   // bytes that may be between at and front; 0: nothing yet
+	unit   int64   // bytes of a run
+	retry  int64   // position from which on it is worth while to ask for more
+}
+
+// leg is a segment on a stream's way.
+type leg struct {
+	t     *tail
+	start int64 // its position
+	upper int64 // offset behind what may be read of it
+	stop  int   // chunk behind that
+}
+
+// chunk returns the chunk that begins at a position or holds it; at the end of the
+// log, the one behind the last.
+func (l *leg) chunk(pos int64) int {
+	if pos -= l.start; pos < l.t.Table.LogSize() {
+		return l.t.chunk(pos)
+	}
+	return len(l.t.Table.Chunks)
+}
+
+// piece is positions [from, to).
+type piece struct{ from, to int64 }
+
+// enter moves the reader to chunk `to` of a segment, where the next read is
+// expected, having read from chunk c on. A reader that comes from elsewhere begins
+// anew. It returns what was fetched in vain.
+func (a *ahead) enter(t *tail, upper int64, stop, c, to int) (wasted int64) {
+	i := 0
+	for i < len(a.way) && a.way[i].t.id != t.id {
+		i++
+	}
+	if i == len(a.way) {
+		wasted = a.leave()
+		a.way = append(a.way, leg{t: t, upper: upper, stop: stop})
+		a.at = t.Table.Start(c)
+		a.front, a.from, a.retry = a.at, a.at, a.at
+	} else {
+		a.way = append(a.way[:0], a.way[i:]...)
+	}
+	l := &a.way[0]
+	l.upper, l.stop = upper, stop
+	a.was = a.front
+	a.at = l.start + min(t.Table.Start(to), t.Table.LogSize())
+	for len(a.issued) > 0 && a.issued[0].from < a.at {
+		if a.issued[0].to > a.at {
+			a.issued[0].from = a.at
+			break
+		}
+		a.issued = append(a.issued[:0], a.issued[1:]...)
+	}
+	a.front = max(a.front, a.at)
+	return wasted
+}
+
+// leave forgets where the reader was and returns how many bytes were fetched for
+// it in vain.
+func (a *ahead) leave() (wasted int64) {
+	for _, p := range a.issued {
+		wasted += p.to - p.from
+	}
+	clear(a.way) // tails are memory
+	a.way, a.issued, a.at, a.front, a.retry = a.way[:0], a.issued[:0], 0, 0, 0
+	return wasted
+}
+
+// follow notes a read of chunks [c, to) of a segment before it begins, and returns
+// the stream that it belongs to, locked. It is nil for a look at one place.
+func (rd *reading) follow(req *Request, last *stream, t *tail, at *place, offset int64, c, to int) *stream {
+	r := rd.r
+	if req.Hint == TimeQuery {
+		return nil
+	}
+	k := cursor{
+		p: partitionID{rd.p.TopicID, rd.p.Number}, seg: t.id, chunk: to, upper: at.upper, chunks: len(t.Table.Chunks),
+	}
+	var s *stream
+	fresh := false
+	if req.stream != nil { // its own
+		s = req.stream
+		s.mu.Lock()
+		s.moved(&k, offset, 0, req.Hint)
+	} else {
+		s, fresh = r.streams.follow(last, &k, at.seg.StartOffset, offset, c, req.Hint)
+	}
+	wasted := int64(0)
+	if fresh {
+		wasted = s.leave()
+		s.search, s.window, s.unit = search{}, 0, 0
+	}
+	wasted += s.enter(t, at.upper, at.stop(t), c, to)
+	if wasted > 0 {
+		r.lost(wasted)
+	}
+	s.reach = to
+	if last := &s.way[len(s.way)-1]; last.t.id == t.id {
+		s.reach = last.chunk(s.front)
+	}
+	return s
+}
+
+// stop returns the chunk behind the last one that may be read.
+func (at *place) stop(t *tail) int {
+	if at.upper <= at.seg.EndOffset {
+		return t.Table.ForOffset(at.upper-1) + 1
+	}
+	return len(t.Table.Chunks)
+}
+
+// lost notes bytes that were fetched ahead in vain.
+func (r *Reader) lost(n int64) {
+	r.stats.wasted.Add(n)
+	r.waste.note(0, n)
+}
+
+// eager says that s is worth fetching ahead for: it was announced, or has read in
+// sequence often enough. That is more often when much is fetched in vain.
+func (r *Reader) eager(s *stream) bool {
+	return s.hint != Detect || s.reads > 1 && (s.window > 0 || s.reads >= 2<<r.waste.brake())
+}
+
+// plan sets how much may be ahead of s, and in what runs. It is false if nothing
+// is to be fetched ahead.
+func (r *Reader) plan(s *stream, chunk int64) bool {
+	if !r.eager(s) {
+		return false
+	}
+	share := r.streams.share(s, time.Now(), r.cache.MemoryBytes()) >> r.waste.brake()
+	if s.hint == Tail {
+		share = min(share, 2*chunk)
+	}
+	_, rate := r.meter.known()
+	if s.window == 0 || rate > 0 && !s.search.informed {
+		s.search.start(rate)
+	}
+	runs := int64(s.search.runs())
+	read := s.at - s.from
+	unit := r.o.RunBytes
+	if !s.search.informed {
+		// How fast a connection is will be known soon. A long run on a slow one would
+		// hold up everything behind it.
+		unit /= 8
+	}
+	if s.hint == Detect {
+		// What it has read says how much it may read on.
+		share = min(share, 8*read)
+	}
+	if s.hint != Scan && read < backfill {
+		unit = min(unit, r.o.RunBytes/2)
+	}
+	for unit > chunk && unit*runs > share {
+		unit /= 2
+	}
+	s.unit = max(unit, chunk)
+	s.window = min(s.unit*runs, share)
+	return s.window >= chunk
+}
+
+// wait is how long a read waited for the store.
+type wait struct {
+	began  time.Time // zero: not at all
+	stream bool      // that is fetched ahead for
+}
+
+// ask asks for what a read needs, up to limit bytes from where its offset may be,
+// and for what comes behind it if it is one of a sequence: the demand first.
+// Nothing is waited for.
+func (rd *reading) ask(ctx context.Context, req *Request, at *place, offset, limit int64, in *holding) (w wait) {
+	r, p, last := rd.r, &in.pins, in.stream
+	in.stream = nil
+	t := p.t
+	if len(t.Table.Chunks) == 0 {
+		return w
+	}
+	c := t.Table.ForOffset(offset)
+	for c < len(t.Table.Chunks) && t.Table.Chunks[c].FirstBatch < 0 {
+		c++
+	}
+	if c == len(t.Table.Chunks) {
+		return w
+	}
+	to := t.chunk(min(t.Table.Chunks[c].FirstBatch+limit, t.Table.LogSize())-1) + 1
+	p.restart(c)
+	s := rd.follow(req, last, t, at, offset, c, to)
+	in.stream = s
+	if s != nil {
+		defer s.mu.Unlock()
+	}
+	fills := r.acquire(p, to-1, nil)
+	if n := len(p.leases); n > 0 && !p.leases[n-1].Ready() {
+		w.began = time.Now()
+	}
+	chunk := t.Table.ChunkSize
+	if s == nil || len(fills) == 0 && (s.at < s.retry || s.window > 0 && s.front-s.at+s.unit > s.window) || !r.plan(s, chunk) {
+		if len(fills) > 0 {
+			r.start(ctx, t, fills, r.demand(t, s, req.Tenant))
+		}
+		return w
+	}
+	w.stream = true
+	pl := s.order(chunk, r.gap(chunk), s.class(), req.Tenant)
+	if n := len(fills); n > 0 {
+		l := &s.way[0]
+		for _, f := range fills {
+			if pos := l.start + t.Table.Start(int(f.Key().Chunk)); pos < s.was {
+				r.lost(t.Table.Len(int(f.Key().Chunk))) // it was here, and went before it was read
+			}
+		}
+		if int(fills[n-1].Key().Chunk) == to-1 && to < l.stop {
+			// What is demanded is the beginning of a run.
+			run := nextRun(to, l.stop, pl.unit, int(s.window/chunk))
+			if to%pl.unit == 0 {
+				run.to = run.from // it was the end of one
+			}
+			for c := run.from; c < run.to; c++ {
+				fill, led, ok := r.lead(t, c)
+				if !ok {
+					break
+				}
+				if led {
+					fills = append(fills, fill)
+					r.note(s, l, c)
+				}
+				s.front = max(s.front, l.start+min(t.Table.Start(c+1), t.Table.LogSize()))
+			}
+		}
+		r.start(ctx, t, fills, pl)
+	}
+	rd.more(ctx, s, req.Tenant)
+	return w
+}
+
+// served notes that a read has its bytes, however long that took.
+func (r *Reader) served(s *stream, w *wait, bytes int64) {
+	if s == nil {
+		return
+	}
+	var stalled time.Duration
+	if !w.began.IsZero() {
+		stalled = time.Since(w.began)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.window > 0 && s.search.read(bytes, stalled, s.window) {
+		s.search.judge(time.Now(), r.grows(s))
+	}
+}
+
+// grows says whether s may have more runs in flight: if there is memory for
+// them, or if one takes so long that shorter ones are better.
+func (r *Reader) grows(s *stream) bool {
+	share := r.cache.MemoryBytes() / 2 / max(r.streams.n.Load(), 1)
+	if s.unit*int64(s.search.runs())*2 <= share {
+		return true
+	}
+	_, rate := r.meter.known()
+	return rate > 0 && float64(s.unit)/rate > slowRun.Seconds()
+}
+
+// slowRun is how long a run may take before it is better to have two of half the
+// length: a reader must wait for the first of them.
+const slowRun = 400 * time.Millisecond
+
+// more fetches ahead of s, which is locked, as far as its window allows.
+func (rd *reading) more(ctx context.Context, s *stream, tenant string) {
+	for {
+		last := &s.way[len(s.way)-1]
+		table := &last.t.Table
+		left := int64(last.stop)*table.ChunkSize + last.start - s.front
+		// The next segment's tail is there before its data is wanted.
+		var next *tail
+		var seg metadata.Segment
+		if left <= s.window {
+			seg, next = rd.nextTail(ctx, last.upper)
+		}
+		c := last.chunk(s.front)
+		if c >= last.stop {
+			if next == nil {
+				if seg.ID == (segment.UUID{}) {
+					s.retry = s.at + s.unit/2 // the tier ends here, for now
+				}
+				return
+			}
+			at := rd.at(seg, last.upper)
+			start := last.start + table.LogSize()
+			s.way = append(s.way, leg{t: next, start: start, upper: at.upper, stop: at.stop(next)})
+			s.front = start + next.Table.Start(next.Table.ForOffset(last.upper))
+			continue
+		}
+		room := int((s.window - (s.front - s.at)) / table.ChunkSize)
+		run := nextRun(c, last.stop, s.runChunks(table.ChunkSize), room)
+		if run.len() == 0 {
+			return
+		}
+		if !rd.r.runAhead(ctx, s, last, run, tenant) {
+			s.retry = s.at + table.ChunkSize // no memory now
+			return
+		}
+	}
+}
+
+// runChunks returns how many chunks are in a run of the stream.
+func (s *stream) runChunks(chunk int64) int { return int(max(s.unit/chunk, 1)) }
+
+// class is whose turn a stream's demand is.
+func (s *stream) class() endpoint.Class {
+	if s.hint == Scan || s.hint != Tail && s.at-s.from >= backfill {
+		return endpoint.BackfillDemand
+	}
+	return endpoint.TailDemand
+}
+
+// backfill is after how many bytes in sequence a reader is taken for one that
+// catches up: it wants a rate more than a quick answer.
+const backfill = 32 << 20
+
+// order plans GETs for the stream.
+func (s *stream) order(chunk int64, gap int, class endpoint.Class, tenant string) order {
+	return order{planner{unit: s.runChunks(chunk), gap: gap, grid: true}, class, s.id, tenant}
+}
+
+// nextTail returns the segment that holds offset, and its tail if that is in
+// memory; else it has it loaded. Both are zero at the end of the tier.
+func (rd *reading) nextTail(ctx context.Context, offset int64) (metadata.Segment, *tail) {
+	seg, ok := rd.view.Lookup(rd.lineage, offset)
+	if !ok {
+		return seg, nil
+	}
+	t, ready, isNew := rd.r.tails.join(seg.ID)
+	if isNew {
+		rd.r.load(ctx, t, seg)
+	}
+	if !ready || len(t.Table.Chunks) == 0 {
+		return seg, nil
+	}
+	return seg, t
+}
+
+// runAhead fetches one run ahead of s, as far as it is not here, if there is
+// memory. It is false if there is not.
+func (r *Reader) runAhead(ctx context.Context, s *stream, l *leg, run span, tenant string) bool {
+	var fills []cache.Fill
+	t, ok := l.t, true
+	for c := run.from; c < run.to && ok; c++ {
+		var fill cache.Fill
+		var led bool
+		if fill, led, ok = r.lead(t, c); led {
+			fills = append(fills, fill)
+			r.note(s, l, c)
+		}
+		if ok {
+			s.front = l.start + min(t.Table.Start(c+1), t.Table.LogSize())
+		}
+	}
+	if len(fills) > 0 {
+		r.start(ctx, t, fills, s.order(t.Table.ChunkSize, r.gap(t.Table.ChunkSize), endpoint.Prefetch, tenant))
+	}
+	return ok
+}
+
+// note writes down that chunk c is fetched for s.
+func (r *Reader) note(s *stream, l *leg, c int) {
+	p := piece{l.start + l.t.Table.Start(c), l.start + min(l.t.Table.Start(c+1), l.t.Table.LogSize())}
+	r.stats.ahead.Add(p.to - p.from)
+	r.waste.note(p.to-p.from, 0)
+	if n := len(s.issued); n > 0 && s.issued[n-1].to == p.from {
+		s.issued[n-1].to = p.to
+		return
+	}
+	s.issued = append(s.issued, p)
+}
+
+// lead takes on the fill of a chunk that nobody waits for, unless it is here or on
+// its way. It is not ok if there is no memory.
+func (r *Reader) lead(t *tail, c int) (fill cache.Fill, led, ok bool) {
+	key := cache.Key{Object: t.id, Chunk: uint32(c)}
+	if r.cache.Has(key) {
+		return fill, false, true
+	}
+	var room cache.Reservation
+	n := t.Table.Len(c)
+	if !r.cache.TryReserve(n, &room) {
+		return fill, false, false
+	}
+	var l cache.Lease
+	outcome, fill := r.cache.Acquire(key, int(n), &room, &l)
+	l.Release()
+	room.Release() // somebody else led meanwhile
+	return fill, outcome == cache.Led, outcome != cache.Missing
+}
+
+// waste is the share of what is fetched ahead that nobody reads.
+type waste struct {
+	mu    sync.Mutex
+	spent float64 // bytes fetched ahead, fading
+	lost  float64 // of those, in vain
+}
+
+// memoryOfWaste is over how many bytes waste is averaged.
+const memoryOfWaste = 256 << 20
+
+func (w *waste) note(spent, lost int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fade := 1 - min(float64(spent)/memoryOfWaste, 1)
+	w.spent = w.spent*fade + float64(spent)
+	w.lost = w.lost*fade + float64(lost)
+}
+
+// brake returns how often what is fetched ahead is to be halved: not at all as
+// long as a tenth of it is in vain at most.
+func (w *waste) brake() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.spent < 32<<20 { // too little to judge
+		return 0
+	}
+	switch share := w.lost / w.spent; {
+	case share > .4:
+		return 3
+	case share > .2:
+		return 2
+	case share > .1:
+		return 1
+	}
+	return 0
+}
