@@ -59,8 +59,8 @@ type Options struct {
 	FetchEvents  fetch.Events           // what fetches do; optional
 
 	// ProfileLabels has goroutines carry the pprof label "segtier" with what they
-	// do: "copy", "delete", "expire", "verify", "lookup", "fetch", and within it
-	// "fill" and "tail". It costs a fetch some hundred nanoseconds and an allocation.
+	// do: "copy", "delete", "expire", "verify", "orphans", "rebuild",
+	// "lookup", "fetch", and within it "fill" and "tail". It costs a fetch some hundred nanoseconds and an allocation.
 	ProfileLabels bool
 
 	Logger *slog.Logger // nil is silent
@@ -103,6 +103,8 @@ type Tier struct {
 	del    *lifecycle.Deleter
 	expire *lifecycle.Expirer
 	labels bool // see Options.ProfileLabels
+	now    func() time.Time
+	log    *slog.Logger
 	close  func() error
 }
 
@@ -118,7 +120,7 @@ func Open(ctx context.Context, o Options) (*Tier, error) {
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = 256 << 20
 	}
-	t := &Tier{meta: o.Metadata, labels: o.ProfileLabels}
+	t := &Tier{meta: o.Metadata, labels: o.ProfileLabels, now: o.Now, log: o.Logger}
 	t.close = sync.OnceValue(t.shut)
 	var err error
 	t.ep, err = endpoint.New(o.Store, endpoint.Options{
@@ -250,6 +252,53 @@ func (t *Tier) Explain(ctx context.Context, req fetch.Request) (fetch.Explanatio
 // Verify reads every byte of every readable segment; see audit.Verify.
 func (t *Tier) Verify(ctx context.Context, o audit.Options) (report audit.Report, err error) {
 	t.labelled(ctx, "verify", func(ctx context.Context) { report, err = audit.Verify(ctx, t.meta, t.ep, o) })
+	return report, err
+}
+
+// Orphans finds what no readable segment needs, and deletes it if it is told to; see
+// audit.Orphans. Records are ended as Options.End says, or by a lifecycle.Deleter.
+func (t *Tier) Orphans(ctx context.Context, o audit.OrphanOptions) (report audit.OrphanReport, err error) {
+	if o.End == nil {
+		// What it is given was never readable, or has been unreadable for longer than
+		// readers may take.
+		deleter, err := lifecycle.NewDeleter(t.meta, t.ep, lifecycle.DeleterOptions{Delay: -1, Now: t.now, Logger: t.log})
+		if err != nil {
+			return report, fmt.Errorf("segtier: %w", err)
+		}
+		defer deleter.Close()
+		o.End = func(ctx context.Context, seg *metadata.Segment) error {
+			w, err := t.lastWriter(seg)
+			if err != nil {
+				return err
+			}
+			return deleter.Delete(ctx, w, seg)
+		}
+	}
+	t.labelled(ctx, "orphans", func(ctx context.Context) { report, err = audit.Orphans(ctx, t.meta, t.ep, o) })
+	return report, err
+}
+
+// lastWriter is who has written of a segment, with the greatest leader epoch that
+// has written of its partition: so nobody is fenced who was not before.
+func (t *Tier) lastWriter(seg *metadata.Segment) (metadata.Writer, error) {
+	view, err := t.meta.View(seg.Partition)
+	if err != nil {
+		return metadata.Writer{}, err
+	}
+	w := metadata.Writer{BrokerID: seg.BrokerID, LeaderEpoch: seg.LeaderEpoch}
+	for s := range view.All() {
+		w.LeaderEpoch = max(w.LeaderEpoch, s.LeaderEpoch)
+	}
+	for s := range view.Ended() {
+		w.LeaderEpoch = max(w.LeaderEpoch, s.LeaderEpoch)
+	}
+	return w, nil
+}
+
+// Rebuild makes metadata from the objects in the store, in empty metadata; see
+// audit.Rebuild.
+func (t *Tier) Rebuild(ctx context.Context, o audit.RebuildOptions) (report audit.RebuildReport, err error) {
+	t.labelled(ctx, "rebuild", func(ctx context.Context) { report, err = audit.Rebuild(ctx, t.meta, t.ep, o) })
 	return report, err
 }
 

@@ -11,6 +11,10 @@ import (
 // OwnerKey is the key of the owner marker of a prefix ([Owner]).
 const OwnerKey = "segtier.json"
 
+// RebuildKey is the key of the marker that is there while metadata of a prefix is
+// rebuilt: an [Owner] that names the metadata store which is to own it.
+const RebuildKey = "segtier-rebuild.json"
+
 // keySuffix ends every key of a segment's object.
 const keySuffix = ".seg"
 

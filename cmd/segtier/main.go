@@ -10,6 +10,8 @@
 //	segtier verify [PARTITION…]         read every byte and check it
 //	segtier expire [PARTITION…]         delete what retention lets go of
 //	segtier rm WHAT…                    delete partitions, topics or segments
+//	segtier gc                          find what no readable segment needs, and delete it
+//	segtier rebuild                     make metadata from the objects in the store
 //	segtier meta export                 write all metadata as JSON lines
 //	segtier meta import FILE            make metadata of them, for a second reader
 //	segtier replay [TRACE]              drive consumer traffic, recorded or made up, and measure it
@@ -30,8 +32,8 @@
 // no place in a URL.
 //
 // The URLs are given by --store and --meta, else by SEGTIER_STORE and
-// SEGTIER_META, else they are files under ./segtier-data. Only copy, and
-// meta import, create directories and files, and nothing creates a bucket.
+// SEGTIER_META, else they are files under ./segtier-data. Only copy, rebuild --apply
+// and meta import create directories and files, and nothing creates a bucket.
 // Commands that read open store and metadata read-only and share them; while copy
 // runs, it has the metadata file to itself, and so have expire and rm with --apply,
 // without which they only report.
@@ -57,6 +59,9 @@
 //	         segmentId startOffset endOffset object position sizeBytes message
 //	expire   the fields of ls, and cause, and applied: it was deleted
 //	rm       the fields of ls, and applied: it was deleted
+//	gc       a line for each thing found: reason action object uploadId topic topicId
+//	         partition segmentId startOffset sizeBytes ageMillis message
+//	rebuild  the fields of ls, and reason candidate object message
 //	meta     export writes lines of its own, see segtier meta export --help;
 //	         import the fields of ls of each segment that was taken over
 //	replay   one line: consumers seconds fetches sizeBytes endOfTier errors cutShort, and
@@ -75,7 +80,7 @@
 //	0  done
 //	1  failed
 //	2  wrong usage
-//	3  verify found damage
+//	3  verify found damage; rebuild left objects that may be needed
 //	4  the offset, or the whole partition, is not in the tier
 package main
 

@@ -87,7 +87,7 @@ offset, or the whole partition, is not in the tier.`,
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log what is done to stderr")
 
 	root.AddCommand(a.demoCommand(), a.copyCommand(), a.lsCommand(), a.fetchCommand(), a.offsetCommand(),
-		a.explainCommand(), a.verifyCommand(), a.expireCommand(), a.rmCommand(), a.metaCommand(), a.replayCommand(), a.versionCommand())
+		a.explainCommand(), a.verifyCommand(), a.expireCommand(), a.rmCommand(), a.gcCommand(), a.rebuildCommand(), a.metaCommand(), a.replayCommand(), a.versionCommand())
 	root.InitDefaultCompletionCmd("")
 	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root {
 		// cobra would print its help and succeed.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/segtier/segtier/audit"
 	"github.com/segtier/segtier/fetch"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/objstore"
@@ -74,6 +75,12 @@ func nextStep(err error) string {
 		return "copy from the broker that leads the partition now; its leader epoch is greater"
 	case errors.Is(err, metadata.ErrCorrupt):
 		return "restore the metadata file from a backup; the objects in the store are untouched"
+	case errors.Is(err, audit.ErrTooMany):
+		return "look at what was found, without --apply; if all of it may go, allow for more with --max-fraction"
+	case errors.Is(err, audit.ErrRebuilding):
+		return "run 'segtier rebuild --apply' with that metadata until it ends"
+	case errors.Is(err, audit.ErrNotEmpty):
+		return "name a metadata file that does not exist yet with --meta"
 	case errors.Is(err, objstore.ErrFull):
 		return "make room in the store, then run the same command again; nothing was lost"
 	case errors.Is(err, objstore.ErrReadOnly):
