@@ -168,7 +168,7 @@ func checkGaps(view *metadata.View, lineage segment.Lineage, gap func(from, to i
 // eachUndeleted calls gap with the runs of [from, to] that are not being deleted.
 func eachUndeleted(view *metadata.View, lineage segment.Lineage, from, to int64, gap func(from, to int64)) {
 	for at := from; at <= to; {
-		if seg, ok := view.Deleting(lineage, at); ok {
+		if seg, ok := view.Deleting(lineage, at, nil); ok {
 			_, last, _ := seg.Along(lineage, at)
 			if at > from {
 				gap(from, at-1)

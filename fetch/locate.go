@@ -71,7 +71,7 @@ func (rd *reading) at(seg metadata.Segment, offset int64) place {
 // nowhere says why no segment has offset. It is out of range only if the host
 // said so, which is not the case here.
 func (rd *reading) nowhere(offset int64) error {
-	if seg, ok := rd.view.Deleting(rd.lineage, offset); ok {
+	if seg, ok := rd.view.Deleting(rd.lineage, offset, wasReadable); ok {
 		return rd.skipped(seg, offset)
 	}
 	if err := rd.complete(offset); err != nil {
@@ -86,6 +86,12 @@ func (rd *reading) nowhere(offset int64) error {
 	return fmt.Errorf("fetch: offset %d of %v: metadata knows no segment before offset %d: %w (is the log start %d right?)",
 		offset, rd.p, next.StartOffset, ErrUnavailable, rd.logStart)
 }
+
+// wasReadable reports whether a segment that is being deleted had been FINISHED. A
+// copy that was given up before, because a newer leader makes its own or nobody
+// wants it any more, was not: its offsets are in the local log, and a reader that
+// skipped them would lose them.
+func wasReadable(seg *metadata.Segment) bool { return object.IsLocation(seg.Custom) }
 
 // complete returns an error if metadata does not know everything: then that it
 // does not know offset says nothing.

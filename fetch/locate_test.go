@@ -8,6 +8,7 @@ import (
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/metadata/metadatatest"
+	"github.com/segtier/segtier/object"
 	"github.com/segtier/segtier/segment"
 )
 
@@ -25,7 +26,18 @@ func seg(state metadata.State, start, end int64, epochs ...segment.EpochStart) *
 	if epochs == nil {
 		epochs = []segment.EpochStart{{Epoch: 0, Start: start}}
 	}
-	return &metadata.Segment{Partition: testseg.DefaultPartition, ID: segment.NewUUID(), StartOffset: start, EndOffset: end, SizeBytes: 1, Epochs: epochs, State: state}
+	s := &metadata.Segment{Partition: testseg.DefaultPartition, ID: segment.NewUUID(), StartOffset: start, EndOffset: end, SizeBytes: 1, Epochs: epochs, State: state}
+	if state != metadata.CopySegmentStarted {
+		s.Custom = object.Location{}.Append(nil)
+	}
+	return s
+}
+
+// givenUp is the record of a copy that was being deleted before it was readable.
+func givenUp(start, end int64) *metadata.Segment {
+	s := seg(metadata.DeleteSegmentStarted, start, end)
+	s.Custom = []byte("P is how the fingerprint of a plan begins")
+	return s
 }
 
 // Where nothing can be read, the answer says why, and is out of range only if
@@ -62,6 +74,8 @@ func TestNowhere(t *testing.T) {
 		"being deleted":                   {segs: []*metadata.Segment{seg(deleting, 0, 99), seg(finished, 100, 199)}, offset: 50, want: fetch.ErrSkipped, next: 100},
 		"two being deleted":               {segs: []*metadata.Segment{seg(deleting, 0, 99), seg(deleting, 100, 199), seg(finished, 200, 299)}, offset: 50, want: fetch.ErrSkipped, next: 200},
 		"the last being deleted":          {segs: []*metadata.Segment{seg(deleting, 0, 99)}, offset: 50, want: fetch.ErrSkipped, next: 100},
+		"a copy that was given up":        {segs: []*metadata.Segment{seg(finished, 0, 99), givenUp(100, 199)}, offset: 150, want: fetch.ErrEndOfTier, next: 150},
+		"one of two given up":             {segs: []*metadata.Segment{givenUp(0, 99), seg(deleting, 0, 99), givenUp(0, 99)}, offset: 50, want: fetch.ErrSkipped, next: 100},
 		"below the log start in metadata": {segs: []*metadata.Segment{seg(finished, 0, 99)}, info: metadata.PartitionInfo{LogStart: 50}, offset: 49, want: fetch.ErrOutOfRange},
 		"below the host's log start":      {segs: []*metadata.Segment{seg(finished, 0, 99)}, info: metadata.PartitionInfo{LogStart: 50}, logStart: 60, offset: 55, want: fetch.ErrOutOfRange},
 		"below both and being deleted":    {segs: []*metadata.Segment{seg(deleting, 0, 99)}, info: metadata.PartitionInfo{LogStart: 100}, offset: 50, want: fetch.ErrOutOfRange},

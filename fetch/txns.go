@@ -21,7 +21,7 @@ func (rd *reading) aborted(ctx context.Context, in *holding) error {
 	for offset := in.start; ; {
 		seg, ok := rd.view.Lookup(rd.lineage, offset)
 		if !ok {
-			if going, ok := rd.view.Deleting(rd.lineage, offset); ok {
+			if going, ok := rd.view.Deleting(rd.lineage, offset, wasReadable); ok {
 				// What was asked for is there; only its markers may not be.
 				return fmt.Errorf("fetch: transactions of offsets %d to %d of %v may be aborted in segment %v, which is being deleted: %w",
 					in.first, in.next-1, rd.p, going.ID, ErrUnavailable)

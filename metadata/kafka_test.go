@@ -164,7 +164,7 @@ func TestRemoteLogSegmentInEachState(t *testing.T) {
 		v = v.With(seg(1, test.to, 0, 9))
 		_, lookup := v.Lookup(nil, 5)
 		_, highest := v.HighestOffset(0)
-		_, deleted := v.Deleting(nil, 5)
+		_, deleted := v.Deleting(nil, 5, nil)
 		list := len(slices.Collect(v.All())) == 1
 		byEpoch := len(v.ByEpoch(0)) == 1
 		if lookup != test.lookup || list != test.list || byEpoch != test.byEpoch || highest != test.highest || deleted != test.deleted {

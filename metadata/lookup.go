@@ -187,15 +187,19 @@ func agrees(b *block, from int64, lineage segment.Lineage) bool {
 	return ok && first == from && last == b.end
 }
 
-// Deleting returns the segment that covers offset in the lineage and is in
-// DELETE_SEGMENT_STARTED, where one is.
-func (v *View) Deleting(lineage segment.Lineage, offset int64) (Segment, bool) {
+// Deleting returns a segment that covers offset in the lineage and is in
+// DELETE_SEGMENT_STARTED, where one is. There may be several: copies that were
+// given up, and were never readable, beside one that was. which says which of them
+// is looked for; nil is any.
+func (v *View) Deleting(lineage segment.Lineage, offset int64, which func(*Segment) bool) (Segment, bool) {
 	lineage = v.resolve(lineage)
 	c := v.others.lookBack(offset, offset)
 	for r, ok := c.next(); ok; r, ok = c.next() {
 		if r.row().state == DeleteSegmentStarted {
 			if first, _, ok := r.along(lineage, offset); ok && first == offset {
-				return r.unpack(v.partition), true
+				if seg := r.unpack(v.partition); which == nil || which(&seg) {
+					return seg, true
+				}
 			}
 		}
 	}

@@ -175,7 +175,7 @@ func (m *model) sameAlong(t interface{ Fatalf(string, ...any) }, v *View, l segm
 		if got, at, ok := v.NextWithTxnIndex(l, o); ok != (txn != nil) || at != upTo || ok && !is(got, txn) {
 			t.Fatalf("transaction index from %d in %v: got %s at %d, want %s at %d", o, l, brief(&got), at, brief(txn), upTo)
 		}
-		if got, ok := v.Deleting(l, o); ok != going[o] || ok && !(got.State == DeleteSegmentStarted && covers(&got, l, o)) {
+		if got, ok := v.Deleting(l, o, nil); ok != going[o] || ok && !(got.State == DeleteSegmentStarted && covers(&got, l, o)) {
 			t.Fatalf("being deleted at %d in %v: got %s %v", o, l, brief(&got), ok)
 		}
 	}

@@ -323,7 +323,7 @@ func TestLookupsDoNotAllocate(t *testing.T) {
 		"Next":          func() { v.Next(l, 5555) },
 		"Latest offset": func() { v.LatestOffset(nil) },
 		"Earliest":      func() { v.EarliestOffset(l) },
-		"Deleting":      func() { v.Deleting(l, 5555) },
+		"Deleting":      func() { v.Deleting(l, 5555, nil) },
 		"Greatest":      func() { v.Greatest(l) },
 		"Size":          func() { v.Size() },
 		"Txn index":     func() { v.NextWithTxnIndex(l, 5000) },
