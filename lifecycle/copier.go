@@ -412,7 +412,14 @@ func (c *Copier) abandon(ctx context.Context, seg *metadata.Segment, w metadata.
 	if err != nil {
 		return err
 	}
-	if err := c.ep.Delete(ctx, object.Key(seg.Partition, seg.StartOffset, seg.ID)); err != nil {
+	key := object.Key(seg.Partition, seg.StartOffset, seg.ID)
+	if err := c.ep.Delete(ctx, key); err != nil {
+		return err
+	}
+	switch _, err := c.ep.Stat(ctx, key); { // a store may delete later than it says
+	case err == nil:
+		return fmt.Errorf("object %s is still there after it was deleted", key)
+	case !errors.Is(err, objstore.ErrNotExist):
 		return err
 	}
 	ev, err := metadata.DeleteFinished(ending, w, c.o.Now().UnixMilli())
@@ -497,7 +504,9 @@ func (c *Copier) checkOwner(ctx context.Context) error {
 	if errors.As(err, &owner) && owner.Owner == "" {
 		var some bool
 		if some, err = c.anyReadable(); err == nil && some {
-			err = owner
+			// The first copy may have ended meanwhile. Whatever is readable was
+			// announced behind the marker, so this look is the one that counts.
+			err = transfer.CheckOwner(ctx, c.ep, c.meta.ID())
 		}
 	}
 	if err != nil {
