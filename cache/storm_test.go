@@ -135,7 +135,7 @@ func TestPolicyShutsSafely(t *testing.T) {
 			wg.Go(func() {
 				for i := range 50 {
 					e := &entry{size: size, id: identity(hashes(key(g, i)))}
-					if p.offer(e) && i%2 == 0 {
+					if p.offer(e, 16*size) && i%2 == 0 {
 						p.forget(e)
 					}
 				}
@@ -143,7 +143,7 @@ func TestPolicyShutsSafely(t *testing.T) {
 		}
 		p.shut()
 		wg.Wait()
-		if p.offer(&entry{size: size, id: identity(1, 2)}) {
+		if p.offer(&entry{size: size, id: identity(1, 2)}, size) {
 			t.Fatal("an offer was taken after the end")
 		}
 	}
