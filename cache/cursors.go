@@ -50,7 +50,7 @@ type Cursor struct {
 
 // logCursors is the cursors of one log.
 type logCursors struct {
-	chunks atomic.Int64 // entries that point here
+	held atomic.Int64 // entries and announced cursors that point here: it must not be forgotten
 
 	mu      sync.Mutex
 	cursors []*Cursor
@@ -66,8 +66,9 @@ type logShard struct {
 
 const numLogShards = 16
 
-// logOf returns the cursors of a log.
-func (c *Cache) logOf(l Log) *logCursors {
+// logOf returns the cursors of a log. With hold it is not forgotten until
+// held is decremented.
+func (c *Cache) logOf(l Log, hold bool) *logCursors {
 	h := (binary.LittleEndian.Uint64(l.ID[8:]) ^ uint64(uint32(l.Number))*0x9E3779B97F4A7C15) * 0xD6E8FEB86659FD93
 	s := &c.logs[h>>(64-4)]
 	s.mu.Lock()
@@ -80,7 +81,7 @@ func (c *Cache) logOf(l Log) *logCursors {
 		if len(s.logs) >= s.max {
 			now, horizon := c.ledger.clock.Load(), forgottenAfter*c.ledger.budgetNow.Load()
 			for k, old := range s.logs {
-				if old.chunks.Load() == 0 && old.forget(now, horizon) {
+				if old.held.Load() == 0 && old.forget(now, horizon) {
 					delete(s.logs, k)
 				}
 			}
@@ -88,6 +89,9 @@ func (c *Cache) logOf(l Log) *logCursors {
 		}
 		lc = new(logCursors)
 		s.logs[l] = lc
+	}
+	if hold {
+		lc.held.Add(1)
 	}
 	return lc
 }
@@ -112,7 +116,7 @@ func (lc *logCursors) forget(now, horizon int64) bool {
 // keeps what it is about to need rather than what nobody is known to need.
 // Close the Cursor when the reader ends.
 func (c *Cache) Announce(l Log, pos int64) *Cursor {
-	cur := &Cursor{c: c, log: c.logOf(l), announced: true, start: pos, pos: pos}
+	cur := &Cursor{c: c, log: c.logOf(l, true), announced: true, start: pos, pos: pos}
 	cur.last = c.ledger.clock.Load()
 	cur.mark, cur.markPos = cur.last, pos
 	cur.log.mu.Lock()
@@ -137,6 +141,7 @@ func (cur *Cursor) Close() {
 	for i, other := range lc.cursors {
 		if other == cur {
 			lc.cursors = append(lc.cursors[:i], lc.cursors[i+1:]...)
+			lc.held.Add(-1)
 			return
 		}
 	}
@@ -169,7 +174,7 @@ func (cur *Cursor) move(from, to, now, budget int64) {
 // taken to be one reader's.
 func (c *Cache) Read(l Log, from, to int64) {
 	now, budget := c.ledger.clock.Load(), c.ledger.budgetNow.Load()
-	lc := c.logOf(l)
+	lc := c.logOf(l, false)
 	lc.mu.Lock()
 	defer lc.mu.Unlock()
 	var found, near *Cursor

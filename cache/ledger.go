@@ -157,7 +157,7 @@ func (c *Cache) bury(gone *entry) {
 			c.policy.forget(e)
 		}
 		if e.log != nil {
-			e.log.chunks.Add(-1)
+			e.log.held.Add(-1)
 		}
 		if e.bound { // else a late caller of Buf may be looking
 			e.buf = nil // a stale header in ristretto must not keep the memory

@@ -111,6 +111,9 @@ func TestHitRatioOfFollowers(t *testing.T) {
 	if soak() > 1 {
 		ticks = 4000
 	}
+	if raceDetector {
+		ticks = 20 // too few for the figures; this is of the decisions, one at a time
+	}
 	for _, tc := range []struct {
 		name  string
 		w     crowd
@@ -129,7 +132,7 @@ func TestHitRatioOfFollowers(t *testing.T) {
 			half := tc.w.ratio(t, func(i int) bool { return i%2 == 0 })
 			none := tc.w.ratio(t, func(int) bool { return false })
 			t.Logf("hit ratio %.3f, half of the cursors known %.3f, none %.3f", all, half, none)
-			if all < tc.least || half < tc.half || none < tc.half {
+			if !raceDetector && (all < tc.least || half < tc.half || none < tc.half) {
 				t.Errorf("want %.3f and %.3f", tc.least, tc.half)
 			}
 		})
@@ -149,7 +152,10 @@ func TestHitRatioOfFavourites(t *testing.T) {
 	z := rand.NewZipf(rng, 1.01, 1, chunks-1)
 	var l Lease
 	hits := 0
-	const n = 150_000
+	n := 150_000
+	if raceDetector {
+		n = 15_000
+	}
 	for range n {
 		at := where[z.Uint64()]
 		if o, _ := c.Acquire(key(1, at), size, nil, &l); o == Missing {
@@ -167,9 +173,9 @@ func TestHitRatioOfFavourites(t *testing.T) {
 		c.Read(Log{}, int64(at), int64(at+1))
 	}
 	st := check(t, c)
-	t.Logf("hit ratio %.3f; %d of %d bytes are main's", float64(hits)/n, st.Main, st.Used)
+	t.Logf("hit ratio %.3f; %d of %d bytes are main's", float64(hits)/float64(n), st.Main, st.Used)
 	// Least recently used has .60 of so short a trace, the optimum .74.
-	if float64(hits)/n < .55 {
-		t.Errorf("hit ratio %.3f", float64(hits)/n)
+	if !raceDetector && float64(hits)/float64(n) < .55 {
+		t.Errorf("hit ratio %.3f", float64(hits)/float64(n))
 	}
 }
