@@ -43,7 +43,7 @@
 // when the first cursor on its way reaches it, by distance and speed; a cursor that
 // is late is expected to be late for as long again. Evicted is what nobody is known to
 // need, the least recently used first, then what is needed last: the worst of
-// sixteen samples and of what earlier samples left.
+// 32 samples and of what earlier samples left.
 //
 // Time is counted in bytes that became resident, so that decisions follow from the
 // requests alone, and nothing ages while nothing is fetched.

@@ -42,8 +42,8 @@ func (g *ledger) set(r region) *set {
 }
 
 const (
-	samples  = 16 // entries looked at for one victim: readpath's measurements are with as many
-	poolSize = 16 // the worst of those, kept for the next time
+	samples  = 32 // entries looked at for one victim
+	poolSize = 32 // the worst of those, kept for the next time
 )
 
 // score says how much an entry is worth keeping: needed later is worse, and of
@@ -197,7 +197,7 @@ func (g *ledger) evict() bool {
 			where  = main
 		)
 		// Ristretto keeps to the share of main by itself, a little later.
-		if g.bytes[main] > g.mainTarget+g.budget/32 {
+		if g.bytes[main] > g.mainTarget+g.budget/128 {
 			victim = g.coldest()
 		}
 		if victim == nil {
@@ -256,10 +256,10 @@ func (g *ledger) adapt(e *entry) {
 	g.bound()
 }
 
-// bound keeps the share of main between a sixty-fourth and nine tenths. The
+// bound keeps the share of main between a 256th and nine tenths. The
 // caller holds mu.
 func (g *ledger) bound() {
-	g.mainTarget = min(max(g.mainTarget, g.budget/64), g.budget/10*9)
+	g.mainTarget = min(max(g.mainTarget, g.budget/256), g.budget/10*9)
 }
 
 // ghosts are the hashes of chunks that were evicted, the latest few.
