@@ -45,6 +45,10 @@ test: ## All tests, fuzz seeds included (Go alone, under two minutes)
 race: ## All tests under the race detector (needs a C compiler)
 	$(GO) test -race $(PACKAGES)
 
+.PHONY: poison
+poison: ## Tests of the read path with freed memory overwritten and leaked leases reported
+	$(GO) test -tags segtier_poison -skip DoesNotAllocate ./cache ./fetch
+
 .PHONY: tools
 tools: $(BIN)/versitygw ## Build the S3 server that tests run against, into bin/
 
@@ -114,7 +118,7 @@ exported: ## Write the golden list of exported names anew
 
 # The tests come last, so that what CI sees at the end is their summary.
 .PHONY: check
-check: tools lint vet tidy-check race fuzz ## All that CI runs: lint, vet, tidy, race, fuzz, demo, tests with an S3 server
+check: tools lint vet tidy-check race poison fuzz ## All that CI runs: lint, vet, tidy, race, poison, fuzz, demo, tests with an S3 server
 	$(MAKE) demo
 	SEGTIER_GATEWAY=required $(GO) test -count=1 $(PACKAGES)
 

@@ -28,7 +28,10 @@ type Options struct {
 	Metadata metadata.Store
 
 	// MemoryBytes is the greatest number of bytes of segment data held in memory
-	// for reads: cached, in flight and leased by results. 0 is 256 MiB.
+	// for reads: cached, in flight and leased by results. 0 is a quarter of what the process
+	// may use, by its control group or the machine. It lies outside Go's heap on
+	// Linux, where GOMEMLIMIT does not see it: lower that by as much.
+	// See Tier.SetMemoryBytes.
 	MemoryBytes int64
 
 	// Requests and BytesInFlight bound what is in flight to the store at any
@@ -118,7 +121,7 @@ func Open(ctx context.Context, o Options) (*Tier, error) {
 		return nil, err
 	}
 	if o.MemoryBytes == 0 {
-		o.MemoryBytes = 256 << 20
+		o.MemoryBytes = max(cache.DefaultMemoryBytes(), 2*o.ChunkSize)
 	}
 	t := &Tier{meta: o.Metadata, labels: o.ProfileLabels, now: o.Now, log: o.Logger}
 	t.close = sync.OnceValue(t.shut)
@@ -231,6 +234,22 @@ func (t *Tier) Fetch(ctx context.Context, req fetch.Request, res *fetch.Result) 
 func (t *Tier) FetchMany(ctx context.Context, req fetch.ManyRequest, answers []fetch.Answer) []fetch.Answer {
 	t.labelled(ctx, "fetch", func(ctx context.Context) { answers = t.reader.FetchMany(ctx, req, answers) })
 	return answers
+}
+
+// Announce says that a consumer will read a partition from an offset on, so that
+// the cache keeps what it is about to need; see fetch.Reader.Announce.
+func (t *Tier) Announce(p segment.Partition, offset int64) *fetch.Cursor {
+	return t.reader.Announce(p, offset)
+}
+
+// SetMemoryBytes changes Options.MemoryBytes while the Tier is in use. What no
+// result holds is given back at once, the rest as results are released; see
+// cache.Cache.SetMemoryBytes.
+func (t *Tier) SetMemoryBytes(n int64) error {
+	if err := t.cache.SetMemoryBytes(n); err != nil {
+		return fmt.Errorf("segtier: %w", err)
+	}
+	return nil
 }
 
 // OffsetForTime finds the earliest offset at or after a time; see

@@ -1,21 +1,22 @@
 package cache
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"sync"
+	"sync/atomic"
 )
-
-// DefaultMemoryBytes is the budget that Options leaves unset.
-const DefaultMemoryBytes = 256 << 20
 
 // Options configures a Cache.
 type Options struct {
 	// MemoryBytes is the budget for chunks: resident, being filled, promised and
-	// leased. 0 is DefaultMemoryBytes. It must hold the largest batch that is to
+	// leased, in bytes. 0 is DefaultMemoryBytes. It must hold the largest batch that is to
 	// be read, with the chunks it begins and ends in.
 	MemoryBytes int64
+
+	// OnHeap has chunks lie in Go's heap, where the garbage collector counts them
+	// and the process becomes up to twice as large. Otherwise they lie in mappings
+	// of the system's, which GOMEMLIMIT does not see; on Linux only.
+	OnHeap bool
 }
 
 func (o Options) validate() (Options, error) {
@@ -23,7 +24,7 @@ func (o Options) validate() (Options, error) {
 		return o, fmt.Errorf("cache: MemoryBytes is %d, want 0 (default) or more", o.MemoryBytes)
 	}
 	if o.MemoryBytes == 0 {
-		o.MemoryBytes = DefaultMemoryBytes
+		o.MemoryBytes = DefaultMemoryBytes()
 	}
 	return o, nil
 }
@@ -31,24 +32,13 @@ func (o Options) validate() (Options, error) {
 // Cache holds chunks. All methods may be called concurrently.
 type Cache struct {
 	shards [numShards]shard
+	logs   [numLogShards]logShard
+	slabs  slabs
+	leaks  atomic.Int64 // leases that were never released; counted with the tag segtier_poison
 	ledger ledger
 	policy *policy
 	hash   func(Key) (uint64, uint64) // hashes; tests force collisions
 	close  sync.Once
-}
-
-// numShards spreads the locks: enough that two cores rarely meet, few enough to
-// walk in Drop. A power of two.
-const numShards = 64
-
-type shard struct {
-	mu     sync.Mutex
-	closed bool
-	chunks map[Key]*entry
-	hits   int64
-	joins  int64
-	leads  int64
-	_      [64]byte // its own cache line
 }
 
 // New makes an empty cache.
@@ -59,25 +49,20 @@ func New(o Options) (*Cache, error) {
 	}
 	c := &Cache{hash: hashes}
 	c.ledger.budget = o.MemoryBytes
-	c.ledger.windowMax = o.MemoryBytes / 4
-	if c.policy, err = newPolicy(o.MemoryBytes/8*5, c.exit); err != nil {
+	c.ledger.budgetNow.Store(o.MemoryBytes)
+	c.ledger.mainTarget = o.MemoryBytes / 10
+	c.slabs.heap = !offHeap || o.OnHeap
+	if c.policy, err = newPolicy(o.MemoryBytes, c.exit); err != nil {
 		return nil, err
 	}
 	for i := range c.shards {
-		c.shards[i].chunks = make(map[Key]*entry)
+		c.shards[i].tab.Store(newTable(16))
 	}
 	return c, nil
 }
 
 // MemoryBytes returns the budget.
-func (c *Cache) MemoryBytes() int64 { return c.ledger.budget }
-
-func (c *Cache) shard(k Key) *shard {
-	// Ids are random, but tests and other hosts may count them: mix.
-	h := binary.LittleEndian.Uint64(k.Object[:8]) ^ bits.RotateLeft64(binary.LittleEndian.Uint64(k.Object[8:]), 32)
-	h = (h ^ uint64(k.Chunk)*0x9E3779B97F4A7C15) * 0xD6E8FEB86659FD93 // odd constants with well-spread bits
-	return &c.shards[h>>(64-6)]
-}
+func (c *Cache) MemoryBytes() int64 { return c.ledger.budgetNow.Load() }
 
 // Outcome is what Acquire found.
 type Outcome uint8
@@ -94,31 +79,53 @@ const (
 // Missing.
 func (c *Cache) Acquire(k Key, size int, r *Reservation, l *Lease) (Outcome, Fill) {
 	l.Release()
-	s := c.shard(k)
-	s.mu.Lock()
-	if e := s.chunks[k]; e != nil && e.tryRetain() {
-		l.e, l.ready = e, e.ready
-		if !e.ready {
-			s.joins++
-			s.mu.Unlock()
-			return Joined, Fill{}
+	hash := hashOf(&k)
+	s := c.shardOf(hash)
+	// Without the lock first: a hit writes to nothing but its entry. What is evicted
+	// between the lookup and the retaining is not retained: it has no reference left.
+	if e := s.tab.Load().find(&k, hash); e != nil {
+		if o := c.join(s, e, l); o != Missing {
+			return o, Fill{}
 		}
-		s.hits++
-		if e.judged.Load() && !s.closed {
-			c.policy.touch(e)
-		}
-		s.mu.Unlock()
-		return Hit, Fill{}
 	}
-	if s.closed || r == nil || r.n < int64(size) {
+	return c.lead(&k, hash, int64(size), r, l)
+}
+
+// join leases an entry, if it is still alive.
+func (c *Cache) join(s *shard, e *entry, l *Lease) Outcome {
+	state, ok := e.retain()
+	switch {
+	case !ok:
+		return Missing
+	case state&ready == 0:
+		s.joins.Add(1)
+		l.line, l.e, l.ready = l.line.begin(e), e, false
+		return Joined
+	case state&(judged|touched) == judged:
+		c.policy.touch(e)
+	}
+	l.line, l.e, l.ready = l.line.begin(e), e, true
+	return Hit
+}
+
+// lead looks again, under the shard's lock, and leads what is not there.
+func (c *Cache) lead(k *Key, hash uint64, size int64, r *Reservation, l *Lease) (Outcome, Fill) {
+	s := c.shardOf(hash)
+	s.mu.Lock()
+	if e := s.tab.Load().find(k, hash); e != nil {
+		if o := c.join(s, e, l); o != Missing {
+			s.mu.Unlock()
+			return o, Fill{}
+		}
+	}
+	if s.closed || r == nil || r.n < size {
 		s.mu.Unlock()
 		return Missing, Fill{}
 	}
 	s.leads++
-	e := &entry{c: c, key: k, size: int64(size), id: identity(c.hash(k)), done: make(chan struct{})}
-	e.refs.Store(2) // the run's and this lease
-	s.chunks[k] = e
-	c.policy.touch(e) // a miss is a use too: a chunk that keeps coming back is to be kept
+	e := &entry{c: c, key: *k, hash: hash, size: size, id: identity(c.hash(*k)), done: make(chan struct{})}
+	e.state.Store(2) // references: the run's and this lease
+	s.put(e)
 	s.mu.Unlock()
 
 	r.n -= e.size
@@ -126,25 +133,35 @@ func (c *Cache) Acquire(k Key, size int, r *Reservation, l *Lease) (Outcome, Fil
 	c.ledger.reserved -= e.size
 	c.ledger.bytes[filling] += e.size
 	c.ledger.mu.Unlock()
-	l.e = e
+	c.policy.missed(e)
+	l.line, l.e = l.line.begin(e), e
 	return Led, Fill{e}
+}
+
+// bind takes memory for a fill. One that has failed meanwhile gets some that
+// nobody will see.
+func (c *Cache) bind(e *entry) []byte {
+	g := &c.ledger
+	g.mu.Lock()
+	late := e.region != filling
+	e.bound = e.bound || !late
+	size := int(e.size)
+	g.mu.Unlock()
+	if late {
+		return make([]byte, size)
+	}
+	e.slab = c.slabs.alloc(size)
+	e.buf = e.slab.buf
+	return e.buf
 }
 
 // publish makes a filled entry resident and wakes who waits for it.
 func (c *Cache) publish(e *entry) {
-	// On the ledger first: nobody can evict it before the lines below as long as
-	// somebody waits for it, and if nobody does, nothing is lost.
-	demoted := c.settle(e, true)
-	s := c.shard(e.key)
-	s.mu.Lock()
-	e.ready = true
-	s.mu.Unlock()
+	// Leased by nobody it may be evicted at once: it is never ready without being on
+	// the books, but may be on the books without being ready.
+	c.settle(e, true)
+	e.state.Or(ready)
 	close(e.done)
-	for _, d := range demoted {
-		if !c.policy.offer(d) {
-			c.exit(d)
-		}
-	}
 }
 
 // fail frees the key, then tells who waits.
@@ -162,35 +179,28 @@ func (c *Cache) exit(e *entry) {
 		return
 	}
 	c.remove(e)
-	if c.detach(e) == main {
-		c.ledger.mu.Lock()
-		c.ledger.refused++
-		c.ledger.mu.Unlock()
+	g := &c.ledger
+	g.mu.Lock()
+	if e.region == main {
+		g.refused++
+		g.ghosts.add(e.hash, true, 4*(len(g.window.list)+len(g.main.list)))
 	}
+	g.detach(e)
+	g.serve()
+	// Ristretto's own goroutine must not wait for ristretto: what is to be offered
+	// is offered by the next who unlocks.
+	gone := g.gone
+	g.gone = nil
+	g.mu.Unlock()
+	c.bury(gone)
 }
 
 // remove takes an entry out of its shard, if it is the one there.
 func (c *Cache) remove(e *entry) {
-	s := c.shard(e.key)
+	s := c.shardOf(e.hash)
 	s.mu.Lock()
-	if s.chunks[e.key] == e {
-		delete(s.chunks, e.key)
-	}
+	s.remove(e)
 	s.mu.Unlock()
-}
-
-// unmap takes evicted entries, linked by next, out of their shards. Until then
-// who finds one there cannot lease it and leads anew.
-func (c *Cache) unmap(victims *entry) {
-	for e := victims; e != nil; {
-		next := e.next
-		e.next = nil
-		c.remove(e)
-		if e.judged.Load() {
-			c.policy.forget(e)
-		}
-		e = next
-	}
 }
 
 // Drop forgets every chunk of an object. Leases stay valid; fills in flight
@@ -204,9 +214,9 @@ func (c *Cache) dropIf(which func(Key) bool) {
 		s := &c.shards[i]
 		var gone []*entry
 		s.mu.Lock()
-		for k, e := range s.chunks {
-			if which(k) {
-				delete(s.chunks, k)
+		for e := range s.each {
+			if which(e.key) {
+				s.remove(e)
 				gone = append(gone, e)
 			}
 		}
@@ -237,13 +247,14 @@ func (c *Cache) Close() {
 		g.closed = true
 		for _, w := range g.queue {
 			w.err = ErrClosed
-			g.waiting.Add(-1)
+			g.pressure.Add(-1)
 			close(w.ready)
 		}
 		g.queue = nil
 		g.mu.Unlock()
 
 		c.dropIf(func(Key) bool { return true })
+		c.slabs.close()
 	})
 }
 
@@ -257,6 +268,8 @@ type Stats struct {
 	Hits, Joins, Leads                        int64 // outcomes of Acquire so far
 	Evicted                                   int64 // chunks evicted to make room
 	Refused                                   int64 // chunks that ristretto refused or evicted
+	Mapped                                    int64 // bytes of arenas, in use or not
+	Leaked                                    int64 // leases found unreleased; looked for with the build tag segtier_poison
 }
 
 // Stats returns the state of the cache. Bytes are of one moment, the counters
@@ -266,12 +279,17 @@ func (c *Cache) Stats() Stats {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		st.Chunks += len(s.chunks)
+		for e := range s.each {
+			s.count(e)
+		}
+		st.Chunks += s.live
 		st.Hits += s.hits
-		st.Joins += s.joins
+		st.Joins += s.joins.Load()
 		st.Leads += s.leads
 		s.mu.Unlock()
 	}
+	st.Mapped, _ = c.slabs.stats()
+	st.Leaked = c.leaks.Load()
 	g := &c.ledger
 	g.mu.Lock()
 	defer g.mu.Unlock()

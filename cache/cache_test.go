@@ -84,6 +84,12 @@ func get(t testing.TB, c *Cache, k Key, l *Lease) Outcome {
 	return o
 }
 
+// resident returns the entry of a key.
+func resident(c *Cache, k Key) *entry {
+	h := hashOf(&k)
+	return c.shardOf(h).tab.Load().find(&k, h)
+}
+
 // check asserts that the ledger adds up.
 func check(t interface{ Fatalf(string, ...any) }, c *Cache) Stats {
 	st := c.Stats()
@@ -105,7 +111,7 @@ func TestOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if c.MemoryBytes() != DefaultMemoryBytes {
+	if c.MemoryBytes() != DefaultMemoryBytes() {
 		t.Fatalf("budget %d, want the default", c.MemoryBytes())
 	}
 }
@@ -151,8 +157,8 @@ func TestHitJoinLead(t *testing.T) {
 		l.Release()
 		l.Release() // idempotent
 	}
-	if e := c.shard(k).chunks[k]; e.refs.Load() != 1 {
-		t.Fatalf("%d references after all were released, want the cache's own", e.refs.Load())
+	if e := resident(c, k); e.refs() != 1 {
+		t.Fatalf("%d references after all were released, want the cache's own", e.refs())
 	}
 	r.Release()
 	r.Release()

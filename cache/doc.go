@@ -11,23 +11,50 @@
 //
 // # Picture
 //
-//	Acquire(key) ─► shard ─┬─ resident ──► Hit      a lease, at once
+//	Acquire(key) ─► table ─┬─ resident ──► Hit      a lease, at once
 //	                       ├─ in flight ─► Joined   a lease to Wait for
-//	                       ├─ absent, room reserved ─► Led      a lease to Wait for, and a Fill
+//	           ─► shard ───┼─ absent, room reserved ─► Led      a lease to Wait for, and a Fill
 //	                       └─ absent, no room ─► Missing        Reserve first
 //
-//	Fill.Done ─► window (FIFO) ─► main (ristretto judges) ─► gone
+//	Fill.Place, Fill.Done ─► window ──► main (ristretto judges) ─► gone
+//	                           ▲ ╰────────────────────────────────► gone
+//	            cursors ───────╯ who will reach which chunk when
 //
-// One critical section of a shard answers hit, join or lead, so a chunk is
-// fetched once per residency: no caller can find a chunk absent and then fetch it beside
-// somebody else's fill. The map of the shards is the truth of what is here and
-// is asked by full [Key]; ristretto never answers for bytes.
+// One critical section of a shard answers join or lead, so a chunk is fetched
+// once per residency: no caller can find a chunk absent and then fetch it beside
+// somebody else's fill. The tables of the shards are the truth of what is here and
+// are asked by full [Key]; ristretto never answers for bytes.
 //
-// A new chunk enters the window, a FIFO over a quarter of the budget: tail
-// readers come seconds after one another, and a frequency sketch alone would
-// refuse each chunk before its second reader. What falls out of the window is
-// offered to ristretto, which knows how often each chunk was asked for; what it
-// refuses or evicts leaves memory. An eighth of the budget is left to fills.
+// # Hits
+//
+// A hit takes no lock and writes to one word, of the chunk's own header: the count of
+// references, which it may raise from one but never from zero, with the count of
+// hits in the same word. Readers walk a hash table whose slots only writers, under
+// the shard's lock, change; what they miss there is looked for again under the lock.
+// Headers are never recycled, so that whatever a stale pointer finds is a header,
+// with no reference left.
+//
+// # Window and main
+//
+// Log traffic is no frequency traffic: a chunk is new, is read by each consumer
+// once within seconds, and never again. So a new chunk enters the window, which
+// knows cursors: those that hosts announce ([Cache.Announce]), and those it infers from
+// reads that begin where another one ended ([Cache.Read]). A chunk's next use is
+// when the first cursor on its way reaches it, by distance and speed; a cursor that
+// is late is expected to be late for as long again. Evicted is what nobody is known to
+// need, the least recently used first, then what is needed last: the worst of
+// 32 samples and of what earlier samples left.
+//
+// Time is counted in bytes that became resident, so that decisions follow from the
+// requests alone, and nothing ages while nothing is fetched.
+//
+// What no cursor will reach, but two streams have read, or what comes back after
+// it was evicted, is offered to ristretto, which compares how often chunks were
+// asked for. Main, what ristretto holds, begins with a tenth of the budget; whoever
+// earns more takes from the other. A chunk that comes back, and was evicted while a
+// cursor was on its way, moves the border by its size in favour of the window; one
+// that no cursor was known to need, or that was main's, in favour of main. While there
+// is room, both take it.
 //
 // # Ristretto
 //
@@ -38,18 +65,35 @@
 // it refuses, or an OnExit, gives that reference back, once; and the ledger and
 // the list of the main region are ours, so that what it forgot is found again
 // under pressure. It is only called through a gate that Close shuts first, and
-// only from the low rate of demotions, besides counting hits.
+// only when chunks are fetched: hits are told to it then, some at a time.
 //
 // # Ledger
 //
 //	Used = Reserved + Filling + Window + Main + Detached ≤ MemoryBytes
 //
 // at every moment, and zero when everything was released after Close. Detached
-// is what was evicted or dropped while somebody still leased it. Memory is
+// is what was evicted, dropped or failed while somebody still holds its memory. Memory is
 // reserved before it is held: [Cache.Reserve] waits first come first served, and
 // whoever waits there must hold no lease, so that no two callers can wait for
 // each other. [Cache.TryReserve] never waits and never overtakes who does. Room is made
-// by evicting what nobody leases: the oldest of main, then of the window.
+// by evicting what nobody leases. When the budget is lowered, Used may exceed it by
+// what is leased or promised, until that is released.
+//
+// # Slabs
+//
+// Chunks lie in arenas of the system's memory, cut into slabs of a few sizes: a
+// chunk that is freed is the next one's memory, and the process is as large as the
+// budget, where the garbage collector would let it become twice that. A size that is no
+// multiple of a page wastes an eighth at most. Free slabs beyond 16 MiB are given
+// back, as are arenas that are free, and after Close the last lease takes the last
+// arena with it. A [Fill] takes its slab when [Fill.Buf] is called, and is its only
+// writer. If it fails while the read still runs (at Close, or by a panic) the slab
+// stays on the books, and is nobody else's, until [Fill.Release].
+//
+// Under the race detector, which does not see such memory, where mappings are not
+// to be had, and with Options.OnHeap, chunks are ordinary slices. The build tag segtier_poison
+// overwrites what is freed, and reports leases that the garbage collector finds
+// unreleased.
 //
 // # Notes
 //
@@ -63,13 +107,13 @@
 //   - A fill belongs to whoever runs it, not to the caller that led it. Callers
 //     wait with their own contexts; one that leaves reaches nobody else.
 //   - A failed fill fails everyone who waits for it with the same error, and the
-//     key is free for a new leader before they learn of it.
+//     key is free for a new leader before they learn of it. The error is not kept.
 //   - The bytes of a lease do not change and stay valid until it is released,
 //     evictions, Drop and Close notwithstanding.
 //
 // # Not handled
 //
 // The cache moves and checks no bytes: who fills a chunk verifies it before
-// Done. Buffers are ordinary heap slices; memory that left the ledger is
-// the garbage collector's to return.
+// Done. A cursor is believed: one that is announced and never read with keeps its
+// chunks until eight budgets of others have come.
 package cache

@@ -1,10 +1,6 @@
 package cache
 
-import (
-	"context"
-	"errors"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // Key names a chunk: the object it belongs to (a segment id) and its number
 // there. Objects are immutable, so a key always means the same bytes.
@@ -18,7 +14,7 @@ type region uint8
 
 const (
 	filling  region = iota // a run writes them
-	window                 // resident, in the FIFO of new chunks
+	window                 // resident, kept for the cursors that will reach it
 	main                   // resident, judged by ristretto
 	detached               // no longer findable, kept alive by leases
 	freed                  // no reference is left
@@ -33,11 +29,15 @@ type entry struct {
 	size int64
 	id   string // the two hashes under which ristretto knows it
 
-	// refs counts the leases, plus one: the run's while it fills, then the
-	// cache's for the residency. It never rises from zero.
-	refs atomic.Int32
+	hash uint64 // of the key, for the table
 
-	buf     []byte        // size bytes; allocated by the run, constant from done until freed
+	// state is references, flags and hits in one word, so that a hit writes but
+	// once. The references are the leases, plus one: the run's while it fills, then
+	// the cache's for the residency. They never rise from zero.
+	state atomic.Uint64
+
+	slab    slab          // what buf is cut from
+	buf     []byte        // size bytes; taken by the run, constant from done until freed
 	done    chan struct{} // closed when buf is complete or err is set
 	err     error         // constant after done
 	settled atomic.Bool   // Done or Fail was called
@@ -45,24 +45,68 @@ type entry struct {
 	note     any   // what the filler knows of buf; constant after done
 	noteSize int64 // its bytes, beside size until settled, part of it from then on
 
-	ready  bool        // guarded by the shard's mu: done is closed without err
-	judged atomic.Bool // in main: hits count for ristretto
+	counted uint32 // hits that the shard has counted; guarded by its mu
+	told    uint32 // hits that ristretto knows; guarded by policy.mu
+
+	log   *logCursors // nil: not told; constant once settled
+	place Place       // in that log
 
 	// Guarded by ledger.mu.
-	region     region
-	dropped    bool // while filling: must not become resident
-	filled     bool // Done was called: nobody writes to buf any more
-	prev, next *entry
+	region  region
+	index   int    // in the set of its region
+	link    *entry // in ledger.gone
+	dropped bool   // while filling: must not become resident
+	bound   bool   // Buf was called: somebody may write to it
+	letGo   bool   // nobody writes to it any more
+	owed    bool   // failed, but not let go: the run's reference is still out
+	evicted bool
+	again   bool   // it had been evicted, and came back
+	seen    uint32 // hits when it was last looked at for eviction
+	seq     int64  // clock when it was new, or had new hits then
 }
 
-// tryRetain adds a reference unless none is left.
-func (e *entry) tryRetain() bool {
+// What entry.state is made of.
+const (
+	refsMask = 1<<28 - 1
+	ready    = 1 << 28 // the bytes are there: done is closed without err, or just about to be
+	judged   = 1 << 29 // in main: hits count for ristretto
+	touched  = 1 << 30 // hits since it was last told wait for ristretto already
+	oneHit   = 1 << 32 // hits since the beginning, modulo 2^32
+)
+
+func (e *entry) refs() uint64 { return e.state.Load() & refsMask }
+func (e *entry) hits() uint32 { return uint32(e.state.Load() >> 32) }
+
+// retain adds a reference unless none is left, and a hit if the bytes are there.
+// It returns the state before.
+func (e *entry) retain() (state uint64, ok bool) {
 	for {
-		n := e.refs.Load()
-		if n < 1 {
+		s := e.state.Load()
+		if s&refsMask == 0 {
+			return s, false
+		}
+		next := s + 1
+		if s&ready != 0 {
+			next += oneHit
+		}
+		if e.state.CompareAndSwap(s, next) {
+			return s, true
+		}
+	}
+}
+
+// drop gives a reference back and returns how many are left.
+func (e *entry) drop() uint64 { return e.state.Add(^uint64(0)) & refsMask }
+
+// kill takes the last reference if it is the only one: from then on nobody can
+// lease the entry.
+func (e *entry) kill() bool {
+	for {
+		s := e.state.Load()
+		if s&refsMask != 1 {
 			return false
 		}
-		if e.refs.CompareAndSwap(n, n+1) {
+		if e.state.CompareAndSwap(s, s-1) {
 			return true
 		}
 	}
@@ -70,136 +114,15 @@ func (e *entry) tryRetain() bool {
 
 // release gives a lease's reference back.
 func (e *entry) release() {
-	switch e.refs.Add(-1) {
+	switch e.drop() {
 	case 0:
 		e.c.finish(e)
 	case 1:
 		// Only the cache is left: who waits for memory may have it. A waiter
 		// announces itself before it looks for something to evict, and we let go
 		// before we look for waiters: one of the two sees the other.
-		if e.c.ledger.waiting.Load() > 0 {
+		if e.c.ledger.pressure.Load() > 0 {
 			e.c.grant()
 		}
 	}
-}
-
-// A Lease keeps one chunk in memory. The zero Lease is empty. A Lease must not
-// be copied while it holds something, and is not safe for concurrent use.
-type Lease struct {
-	e     *entry
-	ready bool
-}
-
-// errEmpty is a mistake of the program, not of the data.
-var errEmpty = errors.New("cache: Wait on an empty lease")
-
-// Wait returns when the bytes are there, at once after a Hit. If the fill
-// fails or ctx ends first, it releases the lease and returns why: the error
-// given to Fill.Fail, or the cause of ctx. The fill goes on without us.
-func (l *Lease) Wait(ctx context.Context) error {
-	if l.ready {
-		return nil
-	}
-	e := l.e
-	if e == nil {
-		return errEmpty
-	}
-	select {
-	case <-e.done: // data that is there wins over a context that has ended
-	default:
-		select {
-		case <-e.done:
-		case <-ctx.Done():
-			l.Release()
-			return context.Cause(ctx)
-		}
-	}
-	if e.err != nil {
-		l.Release()
-		return e.err
-	}
-	l.ready = true
-	return nil
-}
-
-// Bytes returns the chunk after a Hit or a Wait without error, otherwise nil.
-// The bytes are shared: they must not be modified, and not be used after
-// Release.
-func (l *Lease) Bytes() []byte {
-	if !l.ready {
-		return nil
-	}
-	return l.e.buf
-}
-
-// Note returns what was attached to the chunk by Fill.Note, nil if nothing was.
-// Like Bytes it is shared, and is there after a Hit or a Wait without error; it
-// may be kept after Release.
-func (l *Lease) Note() any {
-	if !l.ready {
-		return nil
-	}
-	return l.e.note
-}
-
-// Release lets the chunk go and empties the lease. On an empty lease it does
-// nothing.
-func (l *Lease) Release() {
-	e := l.e
-	if e == nil {
-		return
-	}
-	*l = Lease{}
-	e.release()
-}
-
-// A Fill is the duty to provide a chunk: exactly one of Done and Fail must be
-// called in the end, from any goroutine; only the first call counts.
-type Fill struct{ e *entry }
-
-// Key returns the chunk to provide.
-func (f Fill) Key() Key { return f.e.key }
-
-// Buf returns the memory to fill, of the size given to Acquire. It belongs to
-// whoever holds the Fill until Done or Fail. The first call allocates it.
-func (f Fill) Buf() []byte {
-	if f.e.buf == nil {
-		f.e.buf = make([]byte, f.e.size)
-	}
-	return f.e.buf
-}
-
-// Note attaches to the chunk what whoever filled it learned of its bytes, so that
-// those who lease it need not find out again. v must not change from now on (a
-// pointer costs no allocation when it is read); bytes is the memory that it
-// takes, which counts against the budget as long as the chunk does. Where there
-// is no memory for it, the chunk comes without: a reader must do without it. It
-// is called at most once, before Done, by whoever holds the Fill.
-func (f Fill) Note(v any, bytes int) {
-	f.e.note, f.e.noteSize = v, int64(bytes)
-}
-
-// Done says that Buf is complete and verified. Everybody who waits gets it.
-func (f Fill) Done() {
-	e := f.e
-	if !e.settled.CompareAndSwap(false, true) {
-		return
-	}
-	f.Buf()
-	e.c.publish(e)
-}
-
-// Fail gives the chunk up. Everybody who waits gets err, as it is; the next
-// Acquire leads anew. It may be called while a read that hangs still holds Buf:
-// nobody else will ever use that memory, and the collector takes it once the
-// read lets go; the ledger counts it as free from now on.
-func (f Fill) Fail(err error) {
-	e := f.e
-	if !e.settled.CompareAndSwap(false, true) {
-		return
-	}
-	if err == nil {
-		err = errors.New("cache: fill failed without a reason")
-	}
-	e.c.fail(e, err)
 }

@@ -3,10 +3,9 @@ package cache
 // Has reports whether a chunk is here or on its way, at this moment. It counts
 // as no use of the chunk.
 func (c *Cache) Has(k Key) bool {
-	s := c.shard(k)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.chunks[k] != nil
+	hash := hashOf(&k)
+	e := c.shardOf(hash).tab.Load().find(&k, hash)
+	return e != nil && e.refs() > 0
 }
 
 // Ready reports whether the bytes are there: that Wait would not wait.

@@ -38,22 +38,35 @@ func (r *Reservation) Release() {
 
 // ledger accounts for every byte and makes room.
 type ledger struct {
-	// waiting is how many callers wait in Reserve. It is read without mu when a
-	// lease is released; see entry.release.
-	waiting atomic.Int64
+	// pressure is how many callers wait in Reserve, plus one while more is held
+	// than the budget. It is read without mu when a lease is released; see
+	// entry.release.
+	pressure atomic.Int64
+
+	// clock counts the bytes that became resident since the beginning. It is the
+	// time of everything below: what is needed when, and how fast cursors move.
+	clock atomic.Int64
+
+	budgetNow atomic.Int64 // budget, for who does not hold mu
 
 	mu     sync.Mutex
 	budget int64
 	closed bool
+	over   bool // counted in pressure
 
 	reserved int64
 	bytes    [freed]int64 // by region
+	window   set
+	main     set
 
-	windowMax int64
-	window    list // oldest first
-	main      list
+	mainTarget int64 // bytes that main may have when both want more; see adapt
+	pool       []*entry
+	rng        uint64
+	ghosts     ghosts
 
 	queue   []*waiter // first come, first served
+	gone    *entry    // freed since unlock was last called, linked
+	offers  []*entry  // moved to main since then
 	evicted int64     // chunks evicted to make room
 	refused int64     // chunks that ristretto refused or evicted
 }
@@ -74,65 +87,84 @@ func (g *ledger) used() int64 {
 	return n
 }
 
-// list returns the list of the entries of a region, nil if it has none.
-func (g *ledger) list(r region) *list {
-	if r == window {
-		return &g.window
-	}
-	if r == main {
-		return &g.main
-	}
-	return nil
-}
-
 // move puts an entry on another account. The caller holds mu.
 func (g *ledger) move(e *entry, to region) {
 	g.bytes[e.region] -= e.size
-	if l := g.list(e.region); l != nil {
+	if l := g.set(e.region); l != nil {
 		l.remove(e)
 	}
 	e.region = to
 	if to == freed {
-		if e.filled {
-			e.buf = nil // a stale header in ristretto must not keep the memory
-		}
+		e.link, g.gone = g.gone, e
 		return
 	}
 	g.bytes[to] += e.size
-	if l := g.list(to); l != nil {
-		l.push(e)
+	if l := g.set(to); l != nil {
+		l.add(e)
 	}
 }
 
-// take reserves n bytes if there is room or room can be made, and returns the
-// evicted entries, linked by next, which the caller must unmap after unlocking.
-// The caller holds mu.
-func (g *ledger) take(n int64) (ok bool, victims *entry) {
-	need := g.used() + n - g.budget
-	if need > 0 {
-		// Look before evicting: what does not suffice would be evicted in vain.
-		if g.main.idle(need)+g.window.idle(need) < need {
-			return false, nil
-		}
-		for _, l := range []*list{&g.main, &g.window} {
-			for e, i := l.head, l.len; e != nil && i > 0 && need > 0; i-- {
-				next := e.next
-				// From one to zero: from here on nobody can lease it.
-				if e.refs.CompareAndSwap(1, 0) {
-					g.move(e, freed)
-					e.next, victims = victims, e
-					need -= e.size
-					g.evicted++
-				}
-				e = next
-			}
-		}
-	}
-	if need > 0 {
-		return false, victims // somebody leased one meanwhile
+// take reserves n bytes if there is room or room can be made. The caller holds
+// mu.
+func (g *ledger) take(n int64) bool {
+	if !g.make(n) {
+		return false
 	}
 	g.reserved += n
-	return true, victims
+	return true
+}
+
+// trim evicts what is above the budget, as far as nobody leases it, and keeps
+// the pressure on as long as that is not enough. The caller holds mu.
+func (g *ledger) trim() {
+	for g.used() > g.budget && g.evict() {
+	}
+	if over := g.used() > g.budget; over != g.over {
+		if g.over = over; over {
+			g.pressure.Add(1)
+			for g.used() > g.budget && g.evict() { // what was released just before
+			}
+		} else {
+			g.pressure.Add(-1)
+		}
+	}
+}
+
+// unlock ends a critical section of the ledger and does what must not be done
+// within: it takes what was freed out of the shards, gives its memory back, and
+// has ristretto judge what was moved to main. Until then who finds a freed entry
+// cannot lease it, and leads anew.
+func (c *Cache) unlock() {
+	g := &c.ledger
+	gone, offers, share := g.gone, g.offers, max(g.mainTarget, 1)
+	g.gone, g.offers = nil, nil
+	g.mu.Unlock()
+	c.bury(gone)
+	for _, e := range offers {
+		if !c.policy.offer(e, share) {
+			c.exit(e)
+		}
+	}
+}
+
+// bury ends freed entries.
+func (c *Cache) bury(gone *entry) {
+	for e := gone; e != nil; {
+		next := e.link
+		e.link = nil
+		c.remove(e)
+		if e.evicted && e.state.Load()&judged != 0 {
+			c.policy.forget(e)
+		}
+		if e.log != nil {
+			e.log.held.Add(-1)
+		}
+		if e.bound { // else a late caller of Buf may be looking
+			e.buf = nil // a stale header in ristretto must not keep the memory
+			c.slabs.free(e.slab)
+		}
+		e = next
+	}
 }
 
 // TryReserve adds n bytes to r if that is possible at once without overtaking
@@ -140,12 +172,8 @@ func (g *ledger) take(n int64) (ok bool, victims *entry) {
 func (c *Cache) TryReserve(n int64, r *Reservation) bool {
 	g := &c.ledger
 	g.mu.Lock()
-	ok, victims := false, (*entry)(nil)
-	if !g.closed && len(g.queue) == 0 {
-		ok, victims = g.take(n)
-	}
-	g.mu.Unlock()
-	c.unmap(victims)
+	ok := !g.closed && len(g.queue) == 0 && g.take(n)
+	c.unlock()
 	if ok {
 		r.c, r.n = c, r.n+n
 	}
@@ -166,14 +194,13 @@ func (c *Cache) Reserve(ctx context.Context, n int64, r *Reservation) error {
 		return ErrClosed
 	case n > g.budget:
 		g.mu.Unlock()
-		return fmt.Errorf("%d bytes, the budget is %d: %w", n, g.budget, ErrTooLarge)
+		return tooLarge(n, g.budget)
 	}
 	w := &waiter{n: n, ready: make(chan struct{})}
-	g.waiting.Add(1) // before looking for something to evict; see entry.release
+	g.pressure.Add(1) // before looking for something to evict; see entry.release
 	g.queue = append(g.queue, w)
-	victims := g.serve()
-	g.mu.Unlock()
-	c.unmap(victims)
+	g.serve()
+	c.unlock()
 
 	select {
 	case <-w.ready:
@@ -190,6 +217,10 @@ func (c *Cache) Reserve(ctx context.Context, n int64, r *Reservation) error {
 	return nil
 }
 
+func tooLarge(n, budget int64) error {
+	return fmt.Errorf("%d bytes, the budget is %d: %w", n, budget, ErrTooLarge)
+}
+
 // leave takes a waiter out of the queue; false if it is not there any more.
 func (c *Cache) leave(w *waiter) bool {
 	g := &c.ledger
@@ -198,49 +229,42 @@ func (c *Cache) leave(w *waiter) bool {
 	for i, q := range g.queue {
 		if q == w {
 			g.queue = append(g.queue[:i], g.queue[i+1:]...)
-			g.waiting.Add(-1)
+			g.pressure.Add(-1)
 			found = true
 			break
 		}
 	}
-	victims := g.serve() // those behind it may fit
-	g.mu.Unlock()
-	c.unmap(victims)
+	g.serve() // those behind it may fit
+	c.unlock()
 	return found
 }
 
-// serve grants memory to those who wait, in order, and returns the entries
-// evicted for it. The caller holds mu.
-func (g *ledger) serve() (victims *entry) {
-	for len(g.queue) > 0 {
+// serve grants memory to those who wait, in order. The caller holds mu.
+func (g *ledger) serve() {
+	if g.over {
+		g.trim()
+	}
+	for len(g.queue) > 0 && g.take(g.queue[0].n) {
 		w := g.queue[0]
-		ok, v := g.take(w.n)
-		victims = join(victims, v)
-		if !ok {
-			return victims
-		}
 		g.queue = g.queue[1:]
-		g.waiting.Add(-1)
+		g.pressure.Add(-1)
 		close(w.ready)
 	}
-	return victims
 }
 
 // grant lets those who wait have what has become free.
 func (c *Cache) grant() {
 	c.ledger.mu.Lock()
-	victims := c.ledger.serve()
-	c.ledger.mu.Unlock()
-	c.unmap(victims)
+	c.ledger.serve()
+	c.unlock()
 }
 
 // unreserve gives reserved bytes back.
 func (c *Cache) unreserve(n int64) {
 	c.ledger.mu.Lock()
 	c.ledger.reserved -= n
-	victims := c.ledger.serve()
-	c.ledger.mu.Unlock()
-	c.unmap(victims)
+	c.ledger.serve()
+	c.unlock()
 }
 
 // finish frees an entry whose last reference is gone. It had been detached:
@@ -248,9 +272,8 @@ func (c *Cache) unreserve(n int64) {
 func (c *Cache) finish(e *entry) {
 	c.ledger.mu.Lock()
 	c.ledger.move(e, freed)
-	victims := c.ledger.serve()
-	c.ledger.mu.Unlock()
-	c.unmap(victims)
+	c.ledger.serve()
+	c.unlock()
 }
 
 // detach ends a residency that somebody may still lease: it gives the cache's
@@ -259,121 +282,83 @@ func (c *Cache) finish(e *entry) {
 func (c *Cache) detach(e *entry) (was region) {
 	g := &c.ledger
 	g.mu.Lock()
-	if was = e.region; was == filling {
-		e.dropped = true
-	} else if g.list(was) != nil {
-		g.move(e, detached)
-		if e.refs.Add(-1) == 0 {
-			g.move(e, freed)
-		}
-	}
-	victims := g.serve()
-	g.mu.Unlock()
-	c.unmap(victims)
+	defer c.unlock()
+	was = g.detach(e)
+	g.serve()
 	return was
 }
 
-// settle ends the filling of e: resident if it is good and was not dropped. It
-// returns what fell out of the window, for ristretto to judge.
-func (c *Cache) settle(e *entry, good bool) (demoted []*entry) {
+func (g *ledger) detach(e *entry) (was region) {
+	if was = e.region; was == filling {
+		e.dropped = true
+	} else if g.set(was) != nil {
+		g.move(e, detached)
+		g.drop(e)
+	}
+	return was
+}
+
+// drop gives a reference back that is not a lease's. The caller holds mu.
+func (g *ledger) drop(e *entry) {
+	if e.drop() == 0 {
+		g.move(e, freed)
+	}
+}
+
+// settle ends the filling of e: resident if it is good and was not dropped.
+func (c *Cache) settle(e *entry, good bool) {
 	g := &c.ledger
 	g.mu.Lock()
-	e.filled = good
+	defer c.unlock()
+	if good {
+		e.letGo = true
+	}
 	stays := good && !e.dropped && !g.closed
-	var victims *entry
 	if good { // else whoever fills it may be writing the note still, as it may the bytes
-		victims = g.annotate(e, stays)
+		g.annotate(e, stays)
 	}
-	if stays {
+	switch {
+	case stays:
+		g.adapt(e)
+		e.seq = g.clock.Add(e.size)
 		g.move(e, window) // the run's reference is now the cache's
-		for g.bytes[window] > g.windowMax {
-			old := g.window.head
-			g.move(old, main)
-			old.judged.Store(true)
-			demoted = append(demoted, old)
-		}
-	} else {
+	case e.bound && !e.letGo:
+		// A read may still write into the memory: it stays on the books, and is nobody
+		// else's, until Fill.Release.
 		g.move(e, detached)
-		if e.refs.Add(-1) == 0 {
-			g.move(e, freed)
-		}
+		e.owed = true
+	default:
+		g.move(e, detached)
+		g.drop(e)
 	}
-	victims = join(victims, g.serve())
-	g.mu.Unlock()
-	c.unmap(victims)
-	return demoted
+	g.serve()
+}
+
+// letGo notes that nobody writes into e's memory any more.
+func (c *Cache) letGo(e *entry) {
+	g := &c.ledger
+	g.mu.Lock()
+	defer c.unlock()
+	e.letGo = true
+	if e.owed {
+		e.owed = false
+		g.drop(e)
+		g.serve()
+	}
 }
 
 // annotate puts the note of e on the account of e, or takes it away from e where
 // there is no room. It may overtake who waits for memory: that e will be evicted
 // for them, note and all. The caller holds mu; e is being filled still, so that
 // it is not evicted for its own note.
-func (g *ledger) annotate(e *entry, stays bool) (victims *entry) {
+func (g *ledger) annotate(e *entry, stays bool) {
 	if e.noteSize == 0 {
-		return nil
+		return
 	}
-	ok := false
-	if stays {
-		ok, victims = g.take(e.noteSize)
-	}
-	if !ok {
+	if !stays || !g.make(e.noteSize) {
 		e.note, e.noteSize = nil, 0
-		return victims
+		return
 	}
-	g.reserved -= e.noteSize
 	g.bytes[e.region] += e.noteSize
 	e.size += e.noteSize
-	return victims
-}
-
-// list is a FIFO of entries, linked through them.
-type list struct {
-	head, tail *entry
-	len        int
-}
-
-func (l *list) push(e *entry) {
-	e.prev, e.next = l.tail, nil
-	if l.tail != nil {
-		l.tail.next = e
-	} else {
-		l.head = e
-	}
-	l.tail = e
-	l.len++
-}
-
-func (l *list) remove(e *entry) {
-	if e.prev != nil {
-		e.prev.next = e.next
-	} else {
-		l.head = e.next
-	}
-	if e.next != nil {
-		e.next.prev = e.prev
-	} else {
-		l.tail = e.prev
-	}
-	e.prev, e.next = nil, nil
-	l.len--
-}
-
-// idle returns how many bytes nobody leases, counting no further than enough.
-func (l *list) idle(enough int64) (n int64) {
-	for e := l.head; e != nil && n < enough; e = e.next {
-		if e.refs.Load() == 1 {
-			n += e.size
-		}
-	}
-	return n
-}
-
-// join links the entries of b in front of those of a.
-func join(a, b *entry) *entry {
-	for b != nil {
-		next := b.next
-		b.next, a = a, b
-		b = next
-	}
-	return a
 }

@@ -12,22 +12,18 @@ import (
 
 // policy is ristretto behind a gate; see the package comment for why.
 //
-// It is called by offer, without any lock of ours held, and by touch, under the
-// lock of a shard. Its callback takes the locks of a shard and of the ledger
-// one after the other and calls nothing of ristretto's, so that neither
-// direction can wait for the other. Clear, in shut, calls back under a lock of
-// ristretto's that touch takes too: by then every shard is closed to touch.
+// It is called with no lock of ours held but the gate. Its callback takes the
+// locks of a shard and of the ledger one after the other and calls nothing of
+// ristretto's, so that neither direction can wait for the other.
 type policy struct {
 	rc *ristretto.Cache[string, *entry]
 
 	gate   sync.RWMutex // held for reading while Set or Del is called
 	closed bool         // guarded by gate
 
-	// Main entries that were evicted for room and that ristretto still counts.
-	stale struct {
-		sync.Mutex
-		list []*entry
-	}
+	mu      sync.Mutex
+	stale   []*entry // of main, evicted for room, that ristretto still counts
+	touched []*entry // of main, with hits that ristretto was not told of
 }
 
 func newPolicy(maxCost int64, exit func(*entry)) (*policy, error) {
@@ -67,26 +63,64 @@ func identity(key, conflict uint64) string {
 	return string(b[:])
 }
 
-// touch counts a hit. It reports whether ristretto holds this very entry; what
-// it holds is not used otherwise. The caller holds the lock of the entry's
-// shard, which is open.
-func (p *policy) touch(e *entry) bool {
-	got, ok := p.rc.Get(e.id)
-	return ok && got == e
+// touch puts an entry on the list of those with new hits. It is called once for
+// all the hits until the list is read, so that a hit shares nothing.
+func (p *policy) touch(e *entry) {
+	if e.state.Or(touched)&touched != 0 {
+		return
+	}
+	p.mu.Lock()
+	p.touched = append(p.touched, e)
+	p.mu.Unlock()
+}
+
+// missed counts a miss: a chunk that keeps coming back is to be kept.
+func (p *policy) missed(e *entry) {
+	p.gate.RLock()
+	defer p.gate.RUnlock()
+	if !p.closed {
+		p.rc.Get(e.id) // counts; what it holds is not used
+	}
+}
+
+// maxTold bounds how many hits of an entry ristretto is told of at once: its
+// counters end at 15.
+const maxTold = 8
+
+// tell counts the hits of an entry since it was last asked. The caller is inside the
+// gate and holds mu.
+func (p *policy) tell(e *entry) {
+	hits := e.hits()
+	for range min(hits-e.told, maxTold) {
+		p.rc.Get(e.id)
+	}
+	e.told = hits
 }
 
 // offer gives ristretto an entry to judge. False: it does not want it, and will
 // not call back.
-func (p *policy) offer(e *entry) bool {
+//
+// What ristretto holds in sum is to stay within maxCost.
+func (p *policy) offer(e *entry, maxCost int64) bool {
 	p.gate.RLock()
 	defer p.gate.RUnlock()
 	if p.closed {
 		return false
 	}
-	p.stale.Lock()
-	stale := p.stale.list
-	p.stale.list = nil
-	p.stale.Unlock()
+	if p.rc.MaxCost() != maxCost {
+		p.rc.UpdateMaxCost(maxCost)
+	}
+	p.mu.Lock()
+	stale := p.stale
+	p.stale = nil
+	for _, t := range p.touched {
+		t.state.And(^uint64(touched)) // before hits are read: later ones come again
+		p.tell(t)
+	}
+	clear(p.touched)
+	p.touched = p.touched[:0]
+	p.tell(e)
+	p.mu.Unlock()
 	for _, s := range stale {
 		// It may delete a newer entry of the same key instead: that one is then
 		// called back for and leaves, which costs a fetch at worst.
@@ -97,13 +131,12 @@ func (p *policy) offer(e *entry) bool {
 
 // forget says that an entry left without ristretto's doing.
 func (p *policy) forget(e *entry) {
-	p.stale.Lock()
-	p.stale.list = append(p.stale.list, e)
-	p.stale.Unlock()
+	p.mu.Lock()
+	p.stale = append(p.stale, e)
+	p.mu.Unlock()
 }
 
-// shut closes the gate, waits for those inside, and ends ristretto. Every shard
-// is closed to touch by then. Called once.
+// shut closes the gate, waits for those inside, and ends ristretto. Called once.
 func (p *policy) shut() {
 	p.gate.Lock()
 	p.closed = true

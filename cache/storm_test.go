@@ -135,7 +135,7 @@ func TestPolicyShutsSafely(t *testing.T) {
 			wg.Go(func() {
 				for i := range 50 {
 					e := &entry{size: size, id: identity(hashes(key(g, i)))}
-					if p.offer(e) && i%2 == 0 {
+					if p.offer(e, 16*size) && i%2 == 0 {
 						p.forget(e)
 					}
 				}
@@ -143,7 +143,7 @@ func TestPolicyShutsSafely(t *testing.T) {
 		}
 		p.shut()
 		wg.Wait()
-		if p.offer(&entry{size: size, id: identity(1, 2)}) {
+		if p.offer(&entry{size: size, id: identity(1, 2)}, size) {
 			t.Fatal("an offer was taken after the end")
 		}
 	}
@@ -154,8 +154,9 @@ func TestPolicyShutsSafely(t *testing.T) {
 // findable; leases keep their bytes; a chunk in flight is never led twice.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const chunks = 10
-		c, err := New(Options{MemoryBytes: chunks * size})
+		const most = 10
+		chunks := most
+		c, err := New(Options{MemoryBytes: most * size, OnHeap: rapid.Bool().Draw(t, "on heap")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,6 +168,7 @@ func TestModel(t *testing.T) {
 		var (
 			leases []*held
 			fills  = map[Key]Fill{}
+			hung   []Fill // failed while their reads go on
 			r      Reservation
 		)
 		keys := rapid.Custom(func(t *rapid.T) Key {
@@ -174,7 +176,7 @@ func TestModel(t *testing.T) {
 		})
 		t.Repeat(map[string]func(*rapid.T){
 			"reserve": func(t *rapid.T) {
-				n := int64(rapid.IntRange(1, chunks+1).Draw(t, "chunks")) * size
+				n := int64(rapid.IntRange(1, most+1).Draw(t, "chunks")) * size
 				pinned := map[*entry]bool{}
 				for _, h := range leases {
 					pinned[h.l.e] = true
@@ -187,7 +189,7 @@ func TestModel(t *testing.T) {
 					if r.Bytes() != before+n {
 						t.Fatalf("reserved %d, want %d", r.Bytes(), before+n)
 					}
-				} else if int64(len(pinned))*size+before+n <= chunks*size {
+				} else if int64(len(pinned)+len(hung))*size+before+n <= int64(chunks)*size {
 					t.Fatalf("refused %d bytes although there is room: %+v", n, c.Stats())
 				}
 			},
@@ -206,6 +208,9 @@ func TestModel(t *testing.T) {
 					if r.Bytes() != before-size {
 						t.Fatal("led without paying")
 					}
+					if rapid.Bool().Draw(t, "placed") {
+						f.Place(Place{First: int64(h.k.Chunk), Next: int64(h.k.Chunk) + 1})
+					}
 					fills[h.k] = f
 				case o == Hit && !painted(h.l.Bytes(), h.k):
 					t.Fatal("another chunk's bytes")
@@ -222,8 +227,28 @@ func TestModel(t *testing.T) {
 					break
 				}
 			},
+			"budget": func(t *rapid.T) {
+				chunks = rapid.IntRange(3, most).Draw(t, "budget")
+				if err := c.SetMemoryBytes(int64(chunks) * size); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"return": func(t *rapid.T) {
+				for _, f := range hung {
+					f.Release()
+				}
+				hung = nil
+			},
+			"read": func(t *rapid.T) {
+				at := int64(rapid.IntRange(0, 8).Draw(t, "at"))
+				c.Read(Log{}, at, at+1)
+			},
 			"fail": func(t *rapid.T) {
 				for k, f := range fills {
+					if rapid.Bool().Draw(t, "hangs") {
+						f.Buf()
+						hung = append(hung, f)
+					}
 					f.Fail(errors.New("injected"))
 					delete(fills, k)
 					var kept []*held
@@ -257,7 +282,21 @@ func TestModel(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				st := check(t, c)
+				// Above a budget that was lowered is only what somebody holds.
+				st := c.Stats()
+				held := map[*entry]bool{}
+				for _, h := range leases {
+					held[h.l.e] = true
+				}
+				for _, f := range fills {
+					held[f.e] = true
+				}
+				if n := int64(len(held)+len(hung))*size + r.Bytes(); st.Used > max(n, st.Budget) || st.Used < n {
+					t.Fatalf("%d bytes are held: %+v", n, st)
+				}
+				if sum := st.Reserved + st.Filling + st.Window + st.Main + st.Detached; sum != st.Used {
+					t.Fatalf("ledger does not add up: %+v", st)
+				}
 				if st.Reserved != r.Bytes() {
 					t.Fatalf("reserved %d, want %d", st.Reserved, r.Bytes())
 				}
@@ -274,9 +313,12 @@ func TestModel(t *testing.T) {
 		for _, h := range leases {
 			h.l.Release()
 		}
+		for _, f := range hung {
+			f.Release()
+		}
 		r.Release()
 		c.Close()
-		if st := check(t, c); st.Used != 0 {
+		if st := check(t, c); st.Used != 0 || st.Mapped != 0 {
 			t.Fatalf("not back to zero: %+v", st)
 		}
 	})

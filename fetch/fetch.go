@@ -46,6 +46,7 @@ func (r *Reader) fetch(ctx context.Context, req Request, res *Result, t terms) e
 		s.next = in.next
 		s.mu.Unlock()
 	}
+	r.progress(&req, in.next)
 	r.stats.fetches.Add(1)
 	r.stats.bytes.Add(int64(in.size))
 	return nil

@@ -78,6 +78,9 @@ func (r *Reader) lease(p *pins, room *cache.Reservation) (cache.Fill, cache.Outc
 	if outcome == cache.Missing {
 		p.leases = p.leases[:len(p.leases)-1]
 	}
+	if outcome == cache.Led {
+		p.t.place(fill)
+	}
 	return fill, outcome
 }
 

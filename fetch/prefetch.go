@@ -410,6 +410,9 @@ func (r *Reader) lead(t *tail, c int) (fill cache.Fill, led, ok bool) {
 	outcome, fill := r.cache.Acquire(key, int(n), &room, &l)
 	l.Release()
 	room.Release() // somebody else led meanwhile
+	if outcome == cache.Led {
+		t.place(fill)
+	}
 	return fill, outcome == cache.Led, outcome != cache.Missing
 }
 

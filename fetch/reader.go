@@ -88,6 +88,10 @@ type Request struct {
 	// "" is nobody.
 	Tenant string
 
+	// Cursor is the consumer who asks, if it was announced; optional. See
+	// Reader.Announce.
+	Cursor *Cursor
+
 	stream *stream // whose read this is, if it is a Stream's
 }
 

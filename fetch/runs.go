@@ -59,6 +59,7 @@ func (r *Reader) start(ctx context.Context, t *tail, fills []cache.Fill, o order
 			}
 		}
 		r.spawn(ctx, fillActivity, abort, func(ctx context.Context) {
+			defer release(mine)
 			if err := r.run(ctx, t, o, run, mine); err != nil {
 				abort(err)
 			}

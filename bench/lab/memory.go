@@ -183,5 +183,5 @@ func hitRatio(l *lab, id, name string) error {
 			least, worst = ratio/best, trace
 		}
 	}
-	return l.show(id, []float64{least}, 0, "trace "+worst+"; cursors cannot be told to the cache yet")
+	return l.show(id, []float64{least}, 0, "trace "+worst)
 }

@@ -68,9 +68,14 @@ func leaseHot(_ context.Context, j job.Job, m *job.Meter) (map[string]float64, e
 		l.Release()
 		r.Release()
 	}
-	leases := make([]cache.Lease, max(j.Streams, 1))
+	// Each worker has a lease of its own, as each caller of Fetch has a Result: not on
+	// one cache line.
+	leases := make([]struct {
+		cache.Lease
+		_ [112]byte
+	}, max(j.Streams, 1))
 	return rounds(j, m, func(w, i int) error {
-		if o, _ := c.Acquire(key(i%hotChunks), size, nil, &leases[w]); o != cache.Hit {
+		if o, _ := c.Acquire(key(i%hotChunks), size, nil, &leases[w].Lease); o != cache.Hit {
 			return fmt.Errorf("lease of a resident chunk: outcome %d", o)
 		}
 		leases[w].Release()

@@ -21,7 +21,8 @@ const traceChunk = 4 << 10
 // as many bytes as the trace has chunks, so what a Reader holds for itself is
 // capacity that it lacks.
 //
-// Param["half"]: only half of the cursors are known.
+// Param["half"]: only half of the cursors are announced; the others just read, and
+// the cache finds them or not.
 func tracePolicy(ctx context.Context, j job.Job, m *job.Meter) (values map[string]float64, err error) {
 	trace, err := policy.Make(j.Name, policy.Options{
 		HalfKnown: j.Param["half"] != 0, Shorten: int(j.Param["shorten"]), Seed: uint64(j.Param["seed"]),
@@ -48,12 +49,23 @@ func tracePolicy(ctx context.Context, j job.Job, m *job.Meter) (values map[strin
 		return nil, err
 	}
 	defer r.done(&err)
+	cursors := make([]*fetch.Cursor, len(trace.Cursors))
+	for i, c := range trace.Cursors {
+		if c.Known {
+			cursors[i] = r.reader.Announce(tier.Partition(int(c.Start.Partition)), int64(c.Start.Position))
+			defer cursors[i].Close()
+		}
+	}
 	var res fetch.Result
 	defer res.Release()
 	n := int64(0)
 	m.Start()
 	for a := range trace.Accesses {
-		if err := r.reader.Fetch(ctx, r.request(int(a.Chunk.Partition), int64(a.Chunk.Position), traceChunk), &res); err != nil {
+		req := r.request(int(a.Chunk.Partition), int64(a.Chunk.Position), traceChunk)
+		if a.Cursor >= 0 {
+			req.Cursor = cursors[a.Cursor]
+		}
+		if err := r.reader.Fetch(ctx, req, &res); err != nil {
 			return nil, err
 		}
 		if res.FirstOffset() != int64(a.Chunk.Position) {

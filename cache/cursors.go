@@ -1,0 +1,272 @@
+package cache
+
+import (
+	"encoding/binary"
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// Log names what cursors move along: a partition's log, across its segments.
+type Log struct {
+	ID     [16]byte // of the topic
+	Number int32    // of the partition
+}
+
+// Place is where a chunk lies in its log, in offsets: those of the records from
+// First on, before Next.
+type Place struct {
+	Log         Log
+	First, Next int64
+}
+
+// maxCursors bounds the cursors of one log; those not heard of for longest go.
+const maxCursors = 64
+
+// trustedAfter is how many reads must have begun where the last one ended until
+// a cursor that nobody announced is believed to read on. By chance two do.
+const trustedAfter = 2
+
+// forgottenAfter is after how many budgets of new chunks a reader that was not
+// heard of is taken to be gone. What is needed later than that counts as never.
+const forgottenAfter = 8
+
+// A Cursor is a reader's place in a log, announced by the host. Its methods may be
+// called concurrently.
+type Cursor struct {
+	c   *Cache
+	log *logCursors
+
+	// Guarded by log.mu.
+	announced  bool
+	start, pos int64 // offsets: of its first read, and of its next
+	steps      int   // reads that began where the last one ended
+	last       int64 // clock of its last read, or of its announcement
+	gap        int64 // clock between its reads, averaged
+	mark       int64 // clock when rate was last taken, and where it was then
+	markPos    int64
+	rate       float64 // offsets for each byte of clock; 0: not known yet
+}
+
+// logCursors is the cursors of one log.
+type logCursors struct {
+	held atomic.Int64 // entries and announced cursors that point here: it must not be forgotten
+
+	mu      sync.Mutex
+	cursors []*Cursor
+}
+
+// logShard is a part of the logs.
+type logShard struct {
+	mu   sync.Mutex
+	logs map[Log]*logCursors
+	max  int // sweep when there are more
+	_    [64]byte
+}
+
+const numLogShards = 16
+
+// logOf returns the cursors of a log. With hold it is not forgotten until
+// held is decremented.
+func (c *Cache) logOf(l Log, hold bool) *logCursors {
+	h := (binary.LittleEndian.Uint64(l.ID[8:]) ^ uint64(uint32(l.Number))*0x9E3779B97F4A7C15) * 0xD6E8FEB86659FD93
+	s := &c.logs[h>>(64-4)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lc := s.logs[l]
+	if lc == nil {
+		if s.logs == nil {
+			s.logs, s.max = make(map[Log]*logCursors), 64
+		}
+		if len(s.logs) >= s.max {
+			now, horizon := c.ledger.clock.Load(), forgottenAfter*c.ledger.budgetNow.Load()
+			for k, old := range s.logs {
+				if old.held.Load() == 0 && old.forget(now, horizon) {
+					delete(s.logs, k)
+				}
+			}
+			s.max = max(64, 2*len(s.logs))
+		}
+		lc = new(logCursors)
+		s.logs[l] = lc
+	}
+	if hold {
+		lc.held.Add(1)
+	}
+	return lc
+}
+
+// forget drops the inferred cursors that were not heard of for long, and says whether
+// none is left.
+func (lc *logCursors) forget(now, horizon int64) bool {
+	lc.mu.Lock()
+	defer lc.mu.Unlock()
+	kept := lc.cursors[:0]
+	for _, cur := range lc.cursors {
+		if cur.announced || now-cur.last < horizon {
+			kept = append(kept, cur)
+		}
+	}
+	clear(lc.cursors[len(kept):])
+	lc.cursors = kept
+	return len(kept) == 0
+}
+
+// Announce says that a reader will read a log from offset pos on. The cache
+// keeps what it is about to need rather than what nobody is known to need.
+// Close the Cursor when the reader ends.
+func (c *Cache) Announce(l Log, pos int64) *Cursor {
+	cur := &Cursor{c: c, log: c.logOf(l, true), announced: true, start: pos, pos: pos}
+	cur.last = c.ledger.clock.Load()
+	cur.mark, cur.markPos = cur.last, pos
+	cur.log.mu.Lock()
+	cur.log.cursors = append(cur.log.cursors, cur)
+	cur.log.mu.Unlock()
+	return cur
+}
+
+// Read says that the reader has read the offsets from `from` on, before `to`, and
+// goes on there. A jump is no mistake.
+func (cur *Cursor) Read(from, to int64) {
+	cur.log.mu.Lock()
+	cur.move(from, to, cur.c.ledger.clock.Load(), cur.c.ledger.budgetNow.Load())
+	cur.log.mu.Unlock()
+}
+
+// Close says that the reader is gone.
+func (cur *Cursor) Close() {
+	lc := cur.log
+	lc.mu.Lock()
+	defer lc.mu.Unlock()
+	for i, other := range lc.cursors {
+		if other == cur {
+			lc.cursors = append(lc.cursors[:i], lc.cursors[i+1:]...)
+			lc.held.Add(-1)
+			return
+		}
+	}
+}
+
+// move notes a read. The caller holds log.mu.
+func (cur *Cursor) move(from, to, now, budget int64) {
+	if from < cur.pos || from > cur.pos+(to-from) { // a seek
+		cur.start, cur.steps, cur.rate = from, 0, 0
+		cur.mark, cur.markPos = now, from
+	} else {
+		cur.steps++
+	}
+	cur.pos = to
+	cur.gap += (now - cur.last - cur.gap) / 4
+	cur.last = now
+	// Over a while: readers come in bursts, and so do the chunks of others.
+	if d := now - cur.mark; d >= budget/16 && to > cur.markPos {
+		rate := float64(to-cur.markPos) / float64(max(d, 1))
+		if cur.rate == 0 {
+			cur.rate = rate
+		}
+		cur.rate += (rate - cur.rate) / 4
+		cur.mark, cur.markPos = now, to
+	}
+}
+
+// Read says that somebody whose cursor is not known has read the offsets of a log
+// from `from` on, before `to`. Reads that begin where another one ended are
+// taken to be one reader's.
+func (c *Cache) Read(l Log, from, to int64) {
+	now, budget := c.ledger.clock.Load(), c.ledger.budgetNow.Load()
+	lc := c.logOf(l, false)
+	lc.mu.Lock()
+	defer lc.mu.Unlock()
+	var found, near *Cursor
+	inferred := 0
+	for _, cur := range lc.cursors {
+		switch {
+		case cur.announced:
+			continue
+		case cur.pos == from:
+			if found == nil || cur.steps > found.steps {
+				found = cur
+			}
+		case cur.steps >= trustedAfter && from > cur.pos && from-cur.pos <= to-from && (near == nil || cur.pos > near.pos):
+			near = cur // it has skipped a little
+		}
+		inferred++
+	}
+	if found == nil {
+		found = near
+	}
+	if found == nil {
+		if found = lc.oldest(inferred); found == nil {
+			found = new(Cursor)
+			lc.cursors = append(lc.cursors, found)
+		}
+		*found = Cursor{c: c, log: lc, start: from, pos: from, last: now, mark: now, markPos: from, steps: -1}
+	}
+	found.move(from, to, now, budget)
+}
+
+// oldest returns the inferred cursor not heard of for longest, nil if there is
+// room for another.
+func (lc *logCursors) oldest(inferred int) (oldest *Cursor) {
+	if inferred < maxCursors {
+		return nil
+	}
+	for _, cur := range lc.cursors {
+		if !cur.announced && (oldest == nil || cur.last < oldest.last) {
+			oldest = cur
+		}
+	}
+	return oldest
+}
+
+// nextUse returns the bytes of clock until some cursor reaches a place, +Inf if
+// none is on its way.
+func (lc *logCursors) nextUse(p Place, now, budget int64) float64 {
+	horizon := forgottenAfter * float64(budget)
+	next := math.Inf(1)
+	lc.mu.Lock()
+	defer lc.mu.Unlock()
+	fastest := 0.0
+	for _, cur := range lc.cursors {
+		fastest = max(fastest, cur.rate)
+	}
+	if fastest == 0 { // nobody has come far yet: a guess
+		fastest = float64(max(p.Next-p.First, 1)) / float64(max(budget/256, 1))
+	}
+	for _, cur := range lc.cursors {
+		if cur.pos >= p.Next || !cur.announced && cur.steps < trustedAfter {
+			continue
+		}
+		t := 0.0
+		if d := p.First - cur.pos; d > 0 {
+			rate := cur.rate
+			if rate == 0 {
+				rate = fastest
+			}
+			t = float64(d) / rate
+		}
+		// One that is late will probably be late for as long again.
+		grace := 2 * cur.gap
+		if cur.rate == 0 {
+			grace = budget
+		}
+		t += float64(max(now-cur.last-grace, 0))
+		next = min(next, t)
+	}
+	if next > horizon {
+		return math.Inf(1)
+	}
+	return next
+}
+
+// passed counts the cursors that have read a place from end to end.
+func (lc *logCursors) passed(p Place) (n int) {
+	lc.mu.Lock()
+	defer lc.mu.Unlock()
+	for _, cur := range lc.cursors {
+		if cur.start <= p.First && cur.pos >= p.Next {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,63 @@
+package fetch
+
+import (
+	"github.com/segtier/segtier/cache"
+	"github.com/segtier/segtier/segment"
+)
+
+// A Cursor tells the cache where a consumer of a partition is, so that what it is
+// about to need is kept rather than what nobody will read. The cache also
+// finds consumers by itself, once they have read in sequence for a while; one that
+// is announced is known from its first read on, and when it stalls.
+type Cursor struct{ c *cache.Cursor }
+
+// Announce says that a consumer will read a partition from an offset on. Its
+// requests name the Cursor (Request.Cursor); Close it when the consumer ends.
+func (r *Reader) Announce(p segment.Partition, offset int64) *Cursor {
+	return &Cursor{r.cache.Announce(logOf(p), offset)}
+}
+
+// Close says that the consumer is gone. It may be called more than once.
+func (c *Cursor) Close() { c.c.Close() }
+
+func logOf(p segment.Partition) cache.Log { return cache.Log{ID: p.TopicID, Number: p.Number} }
+
+// progress tells the cache what a request has read, and where it goes on.
+func (r *Reader) progress(req *Request, next int64) {
+	if req.Cursor != nil {
+		req.Cursor.c.Read(req.Offset, next)
+		return
+	}
+	if req.Hint != TimeQuery {
+		r.cache.Read(logOf(req.Partition), req.Offset, next)
+	}
+}
+
+// place tells where the chunk of a fill lies in its log: from the first batch that
+// starts in it up to the first of a later chunk.
+func (t *tail) place(f cache.Fill) {
+	chunks := t.Table.Chunks
+	p := cache.Place{Log: logOf(t.Header.Partition), First: t.Header.StartOffset, Next: t.Header.EndOffset + 1}
+	c := int(f.Key().Chunk)
+	for i := c; i >= 0; i-- {
+		if chunks[i].FirstBatch >= 0 {
+			p.First = chunks[i].BaseOffset
+			break
+		}
+	}
+	for i := c + 1; i < len(chunks); i++ {
+		if chunks[i].FirstBatch >= 0 {
+			p.Next = chunks[i].BaseOffset
+			break
+		}
+	}
+	f.Place(p)
+}
+
+// release ends fills whose read has returned: nobody writes to their memory any
+// more.
+func release(fills []cache.Fill) {
+	for _, f := range fills {
+		f.Release()
+	}
+}
