@@ -17,14 +17,15 @@ import (
 // segment that cannot be searched is an error and not the end: a consumer that
 // is not told of an aborted transaction takes its records for good.
 func (rd *reading) aborted(ctx context.Context, in *holding) error {
-	from := in.first // markers below it have been seen, or do not matter
+	first := in.first()
+	from := first // markers below it have been seen, or do not matter
 	for offset := in.start; ; {
 		seg, ok := rd.view.Lookup(rd.lineage, offset)
 		if !ok {
 			if going, ok := rd.view.Deleting(rd.lineage, offset); ok {
 				// What was asked for is there; only its markers may not be.
 				return fmt.Errorf("fetch: transactions of offsets %d to %d of %v may be aborted in segment %v, which is being deleted: %w",
-					in.first, in.next-1, rd.p, going.ID, ErrUnavailable)
+					first, in.next-1, rd.p, going.ID, ErrUnavailable)
 			}
 			if err := rd.complete(offset); err != nil {
 				return err
@@ -38,7 +39,7 @@ func (rd *reading) aborted(ctx context.Context, in *holding) error {
 			if err != nil {
 				return rd.blame(ctx, seg, offset, err)
 			}
-			in.collect(t.Txn, from, at.upper)
+			in.collect(t.Txn, first, from, at.upper)
 			if in.complete {
 				in.upTo = at.upper
 				return nil
@@ -52,14 +53,14 @@ func (rd *reading) aborted(ctx context.Context, in *holding) error {
 // the batches. It is complete at the first one behind which nothing that
 // concerns them can come: its last stable offset says that no transaction that
 // began before was open any more.
-func (in *holding) collect(txn index.Txn, from, to int64) {
+func (in *holding) collect(txn index.Txn, first, from, to int64) {
 	i := sort.Search(txn.Len(), func(i int) bool { return txn.Entry(i).LastOffset >= from })
 	for ; i < txn.Len() && !in.complete; i++ {
 		e := txn.Entry(i)
 		if e.LastOffset >= to {
 			return
 		}
-		if e.LastOffset >= in.first && e.FirstOffset < in.next {
+		if e.LastOffset >= first && e.FirstOffset < in.next {
 			in.aborted = append(in.aborted, e)
 		}
 		in.complete = e.LastStableOffset >= in.next
