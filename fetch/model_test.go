@@ -277,7 +277,7 @@ func (rd *reader) step() {
 	case 0:
 		rd.seek()
 	case 1:
-		time.Sleep(time.Duration(r.IntN(30)) * time.Millisecond)
+		<-time.After(time.Duration(r.IntN(30)) * time.Millisecond)
 	case 2, 3:
 		rd.fetchMany(ctx)
 	default:
@@ -435,4 +435,3 @@ func (rd *reader) judgeAborted(res *fetch.Result) {
 		rd.t.Errorf("offsets %d to %d were searched up to %d alone", first, next-1, upTo)
 	}
 }
-

@@ -39,7 +39,7 @@ type holding struct {
 	leases []cache.Lease // of the memory that parts point into
 	parts  [][]byte      // in order, together whole batches
 
-	size        int
+	size  int
 	start int64 // an offset that the segment of the first batch covers
 	next  int64
 
