@@ -89,6 +89,10 @@ peers: ## Build and test the programs that the lab compares with (modules of the
 	cd bench/peers && $(GO) vet ./... && $(GO) test ./...
 	cd bench/peers/caching && $(GO) vet ./... && $(GO) test ./...
 
+.PHONY: examples
+examples: ## Build and test the examples that need modules of their own (a Kafka client)
+	cd examples && $(GO) vet ./... && $(GO) test ./...
+
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Linters and formatting, by .golangci.yml
 	$(BIN)/golangci-lint run $(PACKAGES)
@@ -118,8 +122,9 @@ exported: ## Write the golden list of exported names anew
 
 # The tests come last, so that what CI sees at the end is their summary.
 .PHONY: check
-check: tools lint vet tidy-check race poison fuzz ## All that CI runs: lint, vet, tidy, race, poison, fuzz, demo, tests with an S3 server
+check: tools lint vet tidy-check race poison fuzz ## All that CI runs: lint, vet, tidy, race, poison, fuzz, demo, examples, tests with an S3 server
 	$(MAKE) demo
+	$(MAKE) examples
 	SEGTIER_GATEWAY=required $(GO) test -count=1 $(PACKAGES)
 
 .PHONY: clean

@@ -23,6 +23,23 @@
 // is verified against the CRC-32C that was recorded at copy time and then
 // handed to everybody who waits for it, while the run still streams.
 //
+// # Many partitions
+//
+// [Reader.FetchMany] is a Fetch request of Kafka's: many partitions, one bound, one
+// deadline, which is the context's. It takes what is in memory in the order of the
+// request, which has everything else asked for; waits for that, in parallel; and
+// gives at the deadline what is ready. A partition that is not has ErrNotReady, and
+// what was begun for it goes on. No partition's error is another's, and what one
+// that fails had been given of MaxBytes is for those that found nothing left.
+//
+// # Transactions
+//
+// For who reads committed data a Fetch lists the aborted transactions with records
+// in its Result, from the transaction indexes of this and the following segments,
+// until an entry shows that no further marker can concern them. What metadata says
+// to hold no transaction is not looked at, and that there are none up to the end of
+// the tier is found out once for each View.
+//
 // # Where a read ends
 //
 //	data               whole batches, at least one; the first has LastOffset ≥ Offset
@@ -32,6 +49,7 @@
 //	ErrUnavailable     not known or not reachable now: try again
 //	CorruptionError    the store's bytes are not what was copied
 //	ErrBatchTooLarge   one batch needs more than the memory budget
+//	ErrNotReady        FetchMany alone: not before the deadline; ask again
 //	context errors     the caller left
 //
 // Never an empty success, and never out of range for lack of knowledge: a
@@ -48,7 +66,10 @@
 //     lineage part, and no other leader's segment after it.
 //   - Callers do not depend on each other: one that leaves, and one that fails, reaches
 //     nobody else.
-//   - No caller waits for memory while it holds any. A fetch that cannot get all
+//   - A Result holds what it holds until it is released, once: copies of it that were
+//     kept cannot release what a later Fetch has put there.
+//   - No caller waits for memory while it holds any, nor does a FetchMany for one
+//     partition while it holds another's. A fetch that cannot get all
 //     it would like is cut short to what it got, one batch at least.
 //
 // # Lost and damaged objects

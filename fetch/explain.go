@@ -116,6 +116,11 @@ func (rd *reading) explain(ctx context.Context, at place, offset, limit int64) (
 	if err != nil || !found || h.LastOffset >= at.upper {
 		return e, false, err
 	}
+	if h.BaseOffset < 0 { // found in the notes
+		if h, err = r.header(ctx, &p, pos, true); err != nil {
+			return e, false, err
+		}
+	}
 	c, end := t.chunk(pos), pos+int64(h.Size)
 	e = Explanation{
 		Topic: rd.p.Topic, TopicID: rd.p.TopicID, Partition: rd.p.Number,

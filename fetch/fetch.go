@@ -134,14 +134,15 @@ func (rd *reading) take(ctx context.Context, req *Request, at *place, offset, li
 		r.served(in.stream, &waited, p.end()-pos)
 	}
 	end, last := p.fit(pos, h, min(want, p.end()), at.upper)
-	in.add(p, offset, pos, end, h.BaseOffset, last+1)
+	in.add(p, offset, pos, end, last+1)
 	if next = last + 1; end == t.Table.LogSize() {
 		next = at.upper
 	}
 	return end - pos, next, nil
 }
 
-// find looks for the first batch of the segment with LastOffset ≥ offset and
+// find looks for the first batch of the segment with LastOffset ≥ offset, of whose
+// header it returns Size and LastOffset and, if it had to look at it, the rest, and
 // leaves the window beginning at its chunk or before. Up to limit bytes from
 // there on are asked for on the way.
 func (r *Reader) find(ctx context.Context, p *pins, offset, limit int64, patient bool) (pos int64, h segment.Header, found bool, err error) {
@@ -161,7 +162,11 @@ func (r *Reader) find(ctx context.Context, p *pins, offset, limit int64, patient
 		if err := r.need(ctx, p, c, p.t.chunk(want-1), patient); err != nil {
 			return 0, h, false, err
 		}
-		pos = p.notes(c).seek(pos, offset)
+		n := p.notes(c)
+		if at, size, last, ok := n.find(offset); ok {
+			return at, segment.Header{Size: size, LastOffset: last, BaseOffset: -1}, true, nil
+		}
+		pos = n.seek(pos, offset)
 		for end := table.Start(c) + table.Len(c); pos < end; pos += int64(h.Size) {
 			pos = p.skip(pos, offset)
 			if pos >= end {
@@ -194,7 +199,9 @@ func (p *pins) fit(pos int64, h segment.Header, limit, upper int64) (end, last i
 		if from <= end {
 			break
 		}
-		if e, l, ok := p.notes(c).fit(limit, upper); ok {
+		if e, l, exact, ok := p.notes(c).fit(limit, upper); exact {
+			return e, l
+		} else if ok {
 			return p.walk(e, l, limit, upper)
 		}
 		if e, l := p.walk(from, 0, limit, upper); e > from {
@@ -203,7 +210,10 @@ func (p *pins) fit(pos int64, h segment.Header, limit, upper int64) (end, last i
 		limit = from // ends exactly there
 	}
 	if c >= p.first {
-		if e, l, ok := p.notes(c).fit(limit, upper); ok && e > end {
+		if e, l, exact, ok := p.notes(c).fit(limit, upper); ok && e > end {
+			if exact {
+				return e, l
+			}
 			return p.walk(e, l, limit, upper)
 		}
 	}

@@ -36,7 +36,7 @@ func TestNotesAgainstAWalk(t *testing.T) {
 			n := makeNotes(x, c, s.Log[start:start+int64(entry.Len)], every)
 			if n == nil {
 				n2 := n.seek(entry.FirstBatch, 1<<40)
-				if _, _, ok := n.fit(1<<40, 1<<40); ok || n2 != entry.FirstBatch {
+				if _, _, _, ok := n.fit(1<<40, 1<<40); ok || n2 != entry.FirstBatch {
 					t.Fatal("no notes say something")
 				}
 				// None were due: no second batch whose header is in the chunk begins
@@ -68,6 +68,12 @@ func TestNotesAgainstAWalk(t *testing.T) {
 				if got := n.seek(entry.FirstBatch, offset); got != want {
 					t.Fatalf("chunk %d, offset %d: begin at %d, want %d", c, offset, got, want)
 				}
+				if pos, size, last, ok := n.find(offset); ok {
+					b := s.Batches[starts[pos]]
+					if pos != b.Pos || b.Header.Size != size || b.Header.LastOffset != last || last < offset || s.Batches[starts[pos]-1].Header.LastOffset >= offset {
+						t.Fatalf("chunk %d, offset %d: found at %d, %d bytes, up to %d", c, offset, pos, size, last)
+					}
+				}
 				limit := rapid.Int64Range(start, start+int64(entry.Len)).Draw(t, "limit")
 				wantEnd, wantLast, wantOK := int64(0), int64(0), false
 				for _, a := range n.at {
@@ -75,7 +81,12 @@ func TestNotesAgainstAWalk(t *testing.T) {
 						wantEnd, wantLast, wantOK = pos, last, true
 					}
 				}
-				if end, last, ok := n.fit(limit, offset); end != wantEnd || last != wantLast || ok != wantOK {
+				end, last, exact, ok := n.fit(limit, offset)
+				if exact {
+					b := s.Batches[starts[end]]
+					exact = b.Pos+int64(b.Header.Size) <= limit && b.Header.LastOffset < offset
+				}
+				if end != wantEnd || last != wantLast || ok != wantOK || exact {
 					t.Fatalf("chunk %d, limit %d, upper %d: %d, %d, %v, want %d, %d, %v", c, limit, offset, end, last, ok, wantEnd, wantLast, wantOK)
 				}
 			}

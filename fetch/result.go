@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"encoding/binary"
 	"io"
 	"iter"
 	"net"
@@ -38,9 +39,9 @@ type holding struct {
 	leases []cache.Lease // of the memory that parts point into
 	parts  [][]byte      // in order, together whole batches
 
-	size        int
-	start       int64 // an offset that the segment of the first batch covers
-	first, next int64
+	size  int
+	start int64 // an offset that the segment of the first batch covers
+	next  int64
 
 	aborted  []index.AbortedTxn
 	complete bool
@@ -91,14 +92,13 @@ func (res *Result) Release() {
 	}
 	clear(in.parts)
 	in.leases, in.parts, in.aborted = in.leases[:0], in.parts[:0], in.aborted[:0]
-	in.size, in.first, in.next = 0, 0, 0
+	in.size, in.next = 0, 0
 	in.complete, in.upTo = false, 0
 }
 
 // add takes [pos, end) of the log that p has pinned, whole batches of which
-// first is the first offset and next the one behind, with the leases. The
-// segment covers start.
-func (in *holding) add(p *pins, start, pos, end, first, next int64) {
+// before the offset next, with the leases. The segment covers start.
+func (in *holding) add(p *pins, start, pos, end, next int64) {
 	p.restart(p.t.chunk(pos))
 	p.truncate(p.t.chunk(end-1) - p.first + 1)
 	for i := range p.leases {
@@ -111,7 +111,7 @@ func (in *holding) add(p *pins, start, pos, end, first, next int64) {
 	p.leases, p.ready = p.leases[:0], 0
 
 	if in.size == 0 {
-		in.start, in.first = start, first
+		in.start = start
 	}
 	in.size += int(end - pos)
 	in.next = next
@@ -129,9 +129,19 @@ func (res *Result) Size() int {
 // offset asked for: batches are whole.
 func (res *Result) FirstOffset() int64 {
 	if in := res.held(); in != nil {
-		return in.first
+		return in.first()
 	}
 	return 0
+}
+
+// first reads the base offset of the first batch. Most who read in sequence never
+// ask for it, and the batch need not be touched before it is written.
+func (in *holding) first() int64 {
+	var b [8]byte
+	if in.size < len(b) {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(in.peek(0, 0, len(b), b[:])))
 }
 
 // NextOffset returns the offset behind the last batch, where the next Fetch is

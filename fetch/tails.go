@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/object"
@@ -28,6 +29,8 @@ type tail struct {
 	err    error         // why it failed; constant after done
 	size   int64         // memory, in bytes
 	elem   *list.Element // in tails.order once loaded; guarded by tails.mu
+
+	quiet atomic.Pointer[quiet] // see reading.quiet
 
 	mu       sync.Mutex
 	identity string // of the object as last seen; guarded by mu
