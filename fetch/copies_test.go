@@ -80,6 +80,9 @@ func TestCopiesOfResults(t *testing.T) {
 		for i := range results {
 			results[i].Release()
 		}
+		if err := x.reader.Close(); err != nil { // joins what is fetched ahead
+			t.Fatal(err)
+		}
 		for _, s := range x.segs {
 			x.cache.Drop(s.ID)
 		}
@@ -103,6 +106,9 @@ func TestReleaseOfCopiesRaces(t *testing.T) {
 		wg.Go(a.Release)
 		wg.Go(b.Release)
 		wg.Wait()
+	}
+	if err := x.reader.Close(); err != nil { // joins what is fetched ahead
+		t.Fatal(err)
 	}
 	for _, s := range x.segs {
 		x.cache.Drop(s.ID)

@@ -97,7 +97,7 @@ func (rd *reading) take(ctx context.Context, req *Request, at *place, offset, li
 	r, p := rd.r, &in.pins
 	alone := in.size == 0
 	patient := alone && !rd.terms.impatient
-	t, err := r.tail(ctx, &at.seg)
+	t, err := r.tailFor(ctx, &at.seg, offset)
 	if err != nil {
 		return 0, offset, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/object"
@@ -162,6 +163,10 @@ func (rd *reading) blame(ctx context.Context, seg metadata.Segment, offset int64
 	}
 	rd.view = view
 	if now, ok := view.Get(seg.ID); ok && now.State == metadata.CopySegmentFinished {
+		if age := time.Since(time.UnixMilli(now.EventTimestamp)); errors.Is(d.err, objstore.ErrNotExist) && age.Abs() < r.o.VisibilityGrace {
+			return fmt.Errorf("fetch: segment %v of %v became readable %v ago and the store does not show object %s yet: %w: %w",
+				seg.ID, rd.p, age.Round(time.Millisecond), d.key, ErrUnavailable, err)
+		}
 		c := &CorruptionError{Partition: rd.p, SegmentID: seg.ID, Key: d.key, Off: d.off, Len: d.n, Err: d.err}
 		r.o.Logger.WarnContext(ctx, "tiered segment is damaged", "err", c)
 		return c

@@ -156,7 +156,8 @@ func TestFetchManyDeadline(t *testing.T) {
 			}
 		}
 		x.check(&answers[0].Result, all, req(2).Offset, req(2).MaxBytes)
-		if gets := x.forget(); len(gets) != 1 {
+		// None if it was guessed where its data is, and that was read with the tail.
+		if gets := x.forget(); len(gets) > 1 {
 			t.Errorf("%d GETs for data that was asked for before", len(gets))
 		}
 		releaseAll(answers)

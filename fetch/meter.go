@@ -44,13 +44,14 @@ func (m *meter) worth() int64 {
 func (m *meter) note(n, rest int64, first, all time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if body := all - first; rest > 0 && body > 0 {
+	first = max(first, time.Microsecond) // a clock may stand still
+	if body := max(all-first, time.Microsecond); rest > 0 {
 		sample := float64(rest) / body.Seconds()
 		if !m.sure {
 			m.rate, m.sure = sample, true
 		}
 		m.rate += (sample - m.rate) / 8
-	} else if !m.sure && first > 0 {
+	} else if !m.sure {
 		// No more than a hint, since the first byte's time is in it: take what is
 		// usual off.
 		sample := float64(n) / (first - min(first/2, usualFirst)).Seconds()
@@ -60,7 +61,7 @@ func (m *meter) note(n, rest int64, first, all time.Duration) {
 		m.rate += (sample - m.rate) / 8
 		return
 	}
-	if m.sure && first > 0 {
+	if m.sure {
 		sample := max(first.Seconds()-float64(n)/m.rate, 0)
 		if m.first == 0 {
 			m.first = sample

@@ -112,6 +112,15 @@ func (r *Reader) acquire(p *pins, to int, room *cache.Reservation) (fills []cach
 // what must be, it lets go of everything and waits for its turn, unless the
 // caller holds other memory (patient is false): then it is errShort.
 func (r *Reader) need(ctx context.Context, p *pins, must, want int, patient bool) error {
+	for {
+		// A guess is made once for each tail: this ends.
+		if err := r.needOnce(ctx, p, must, want, patient); err != errGuess { //nolint:errorlint // never wrapped
+			return err
+		}
+	}
+}
+
+func (r *Reader) needOnce(ctx context.Context, p *pins, must, want int, patient bool) error {
 	r.extend(ctx, p, max(must, want), nil)
 	if p.first+len(p.leases) <= must {
 		if !patient {

@@ -23,6 +23,7 @@ type ahead struct {
 	from   int64   // where the sequence began
 	window int64   // bytes that may be between at and front; 0: nothing yet
 	unit   int64   // bytes of a run
+	far    bool    // it catches up
 	retry  int64   // position from which on it is worth while to ask for more
 }
 
@@ -110,7 +111,7 @@ func (rd *reading) follow(req *Request, last *stream, t *tail, at *place, offset
 	wasted := int64(0)
 	if fresh {
 		wasted = s.leave()
-		s.search, s.window, s.unit = search{}, 0, 0
+		s.search, s.window, s.unit, s.far = search{}, 0, 0, false
 	}
 	wasted += s.enter(t, at.upper, at.stop(t), c, to)
 	if wasted > 0 {
@@ -169,7 +170,8 @@ func (r *Reader) plan(s *stream, chunk int64) bool {
 		// What it has read says how much it may read on.
 		share = min(share, 8*read)
 	}
-	if s.hint != Scan && read < backfill {
+	s.far = s.hint == Scan || read >= backfill*r.o.RunBytes
+	if !s.far {
 		unit = min(unit, r.o.RunBytes/2)
 	}
 	for unit > chunk && unit*runs > share {
@@ -328,15 +330,15 @@ func (s *stream) runChunks(chunk int64) int { return int(max(s.unit/chunk, 1)) }
 
 // class is whose turn a stream's demand is.
 func (s *stream) class() endpoint.Class {
-	if s.hint == Scan || s.hint != Tail && s.at-s.from >= backfill {
+	if s.far && s.hint != Tail {
 		return endpoint.BackfillDemand
 	}
 	return endpoint.TailDemand
 }
 
-// backfill is after how many bytes in sequence a reader is taken for one that
-// catches up: it wants a rate more than a quick answer.
-const backfill = 32 << 20
+// backfill is after how many of the longest runs in sequence a reader is taken for
+// one that catches up: it wants a rate more than a quick answer.
+const backfill = 2
 
 // order plans GETs for the stream.
 func (s *stream) order(chunk int64, gap int, class endpoint.Class, tenant string) order {

@@ -27,6 +27,10 @@ type Options struct {
 	// a quarter, first. Longer demands are split and fetched in parallel: a
 	// connection of an object store has a speed of its own, whatever is asked of it.
 	RunBytes int64
+	// VisibilityGrace is how long after a segment became FINISHED the store may not
+	// show its object to everybody yet; 0 is a minute, by the clocks of writer and
+	// reader. A missing object is unavailable until then, and damage afterwards.
+	VisibilityGrace time.Duration
 	// Labels has the Reader's goroutines carry the pprof label "segtier", with what
 	// they do ("fill", "tail"). Callers label their own.
 	Labels bool
@@ -37,8 +41,11 @@ type Options struct {
 }
 
 func (o Options) validate() (Options, error) {
-	if o.TailBytes < 0 || o.RunBytes < 0 {
-		return o, fmt.Errorf("fetch: negative option: TailBytes %d, RunBytes %d", o.TailBytes, o.RunBytes)
+	if o.TailBytes < 0 || o.RunBytes < 0 || o.VisibilityGrace < 0 {
+		return o, fmt.Errorf("fetch: negative option: TailBytes %d, RunBytes %d, VisibilityGrace %v", o.TailBytes, o.RunBytes, o.VisibilityGrace)
+	}
+	if o.VisibilityGrace == 0 {
+		o.VisibilityGrace = time.Minute
 	}
 	if o.TailBytes == 0 {
 		o.TailBytes = 32 << 20
@@ -110,6 +117,8 @@ type Reader struct {
 	streams streams
 	meter   meter
 	waste   waste
+
+	chunkSize atomic.Int64 // of the segment whose tail was read last; 0: none was
 
 	closed atomic.Bool // set under mu
 

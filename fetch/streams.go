@@ -187,6 +187,14 @@ func (ss *streams) follow(last *stream, k *cursor, start, offset int64, c int, h
 	return s, true
 }
 
+// gone takes a stream out of those that are active.
+func (ss *streams) gone(s *stream) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	delete(ss.active, s)
+	ss.n.Store(int64(len(ss.active)))
+}
+
 // idle is how long a stream that does not read keeps its share.
 const idle = 10 * time.Second
 

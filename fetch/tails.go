@@ -31,6 +31,7 @@ type tail struct {
 	elem   *list.Element // in tails.order once loaded; guarded by tails.mu
 
 	quiet atomic.Pointer[quiet] // see reading.quiet
+	guessed atomic.Bool // its first chunk was asked for before it was here
 
 	mu       sync.Mutex
 	identity string // of the object as last seen; guarded by mu
@@ -129,6 +130,12 @@ func (ts *tails) drop(id segment.UUID) {
 // tail returns the tail of a segment, waiting for it with the caller's context.
 // The error is as it came from below; see Reader.blame.
 func (r *Reader) tail(ctx context.Context, seg *metadata.Segment) (*tail, error) {
+	return r.tailFor(ctx, seg, -1)
+}
+
+// tailFor is tail for a read of offset, which has the data asked for too if it
+// is known without a tail where that is.
+func (r *Reader) tailFor(ctx context.Context, seg *metadata.Segment, offset int64) (*tail, error) {
 	t, ready, isNew := r.tails.join(seg.ID)
 	if ready {
 		return t, nil
@@ -143,6 +150,7 @@ func (r *Reader) tail(ctx context.Context, seg *metadata.Segment) (*tail, error)
 		r.load(ctx, t, *seg)
 		begun = true
 	}
+	r.guess(ctx, t, seg, offset)
 	select {
 	case <-t.done:
 		if t.err != nil {
@@ -167,19 +175,30 @@ func (r *Reader) load(ctx context.Context, t *tail, seg metadata.Segment) {
 	abort := func(err error) { r.tails.settle(t, nil, err) }
 	r.spawn(ctx, tailActivity, abort, func(ctx context.Context) {
 		got, err := r.readTail(ctx, &seg)
+		if err == nil {
+			r.chunkSize.Store(got.tail.Table.ChunkSize)
+		}
 		r.tails.settle(t, got, err)
 	})
 }
 
+// location says where the object of a segment is, by its record.
+func location(seg *metadata.Segment) (key string, loc object.Location, err error) {
+	key = object.Key(seg.Partition, seg.StartOffset, seg.ID)
+	if !object.IsLocation(seg.Custom) {
+		return key, loc, &damage{key: key, err: metadata.ErrForeignSegment}
+	}
+	if loc, err = object.ParseLocation(seg.Custom); err != nil {
+		return key, loc, &damage{key: key, err: err}
+	}
+	return key, loc, nil
+}
+
 // readTail fetches and parses a tail, with one GET.
 func (r *Reader) readTail(ctx context.Context, seg *metadata.Segment) (*loaded, error) {
-	key := object.Key(seg.Partition, seg.StartOffset, seg.ID)
-	if !object.IsLocation(seg.Custom) {
-		return nil, &damage{key: key, err: metadata.ErrForeignSegment}
-	}
-	loc, err := object.ParseLocation(seg.Custom)
+	key, loc, err := location(seg)
 	if err != nil {
-		return nil, &damage{key: key, err: err}
+		return nil, err
 	}
 	r.stats.tailGets.Add(1)
 	b := make([]byte, loc.TailSize()) // bounded by ParseLocation

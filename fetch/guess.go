@@ -1,0 +1,72 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+
+	"github.com/segtier/segtier/cache"
+	"github.com/segtier/segtier/checksum"
+	"github.com/segtier/segtier/metadata"
+	"github.com/segtier/segtier/objstore/endpoint"
+)
+
+// errGuess fails a chunk that was asked for on a guess that was wrong. Who waits
+// for it asks again, knowing better.
+var errGuess = errors.New("fetch: the chunk was another one than was guessed")
+
+// guess has the first chunk of a segment read while its tail t is on its way, if
+// that is where offset is: for a reader in sequence the two take the time of one.
+// The guess is made only where it cannot well be wrong: the first offset is in the
+// first chunk, and chunks are as long as those of the segments seen before. What
+// was read is verified by the tail before anybody gets it.
+func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, offset int64) {
+	size := r.chunkSize.Load()
+	if size == 0 || offset != seg.StartOffset || seg.SizeBytes <= 0 || t.guessed.Swap(true) {
+		return
+	}
+	n := min(size, seg.SizeBytes)
+	key := cache.Key{Object: seg.ID}
+	var room cache.Reservation
+	if r.cache.Has(key) || !r.cache.TryReserve(n, &room) {
+		return
+	}
+	var l cache.Lease
+	outcome, fill := r.cache.Acquire(key, int(n), &room, &l)
+	l.Release()
+	room.Release()
+	if outcome != cache.Led {
+		return
+	}
+	objectKey, loc, err := location(seg)
+	if err != nil {
+		fill.Fail(errGuess)
+		return
+	}
+	r.spawn(ctx, fillActivity, fill.Fail, func(ctx context.Context) {
+		r.stats.dataGets.Add(1)
+		r.stats.dataBytes.Add(n)
+		_, readErr := r.ep.Read(ctx, endpoint.ReadRequest{
+			Key: objectKey, ObjectSize: loc.ObjectSize,
+			Pieces: []endpoint.Piece{{Buf: fill.Buf(), NoVerify: true}},
+		})
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+			fill.Fail(context.Cause(ctx))
+			return
+		}
+		switch {
+		case t.err != nil || len(t.Table.Chunks) == 0 || t.Table.Len(0) != n:
+			r.stats.wasted.Add(n)
+			fill.Fail(errGuess)
+		case readErr == nil && checksum.CRC32C(fill.Buf()) == t.Table.Chunks[0].CRC32C:
+			r.annotate(t, fill)
+			fill.Done()
+		default:
+			// It may have been damaged on the way: the usual way says.
+			if err := r.run(ctx, t, r.demand(t, nil, ""), span{0, 1}, []cache.Fill{fill}); err != nil {
+				fill.Fail(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,76 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// Stream reads one partition in sequence, from an offset on. It announces itself:
+// what it is about to need is fetched from the first read on, within its share of
+// memory. It holds nothing itself, but counts as a reader until it is closed. One
+// call of Next at a time; Close may be called at any time.
+type Stream struct {
+	r   *Reader
+	req Request
+
+	mu     sync.Mutex
+	own    *stream
+	closed bool // guarded by mu
+}
+
+// errStreamClosed is ErrClosed of the Stream, not of the Reader.
+var errStreamClosed = errors.New("stream was closed")
+
+// Stream begins to read where req says, MaxBytes at a time. Its Hint is Sequential
+// unless it says something else.
+func (r *Reader) Stream(req Request) *Stream {
+	if req.Hint == Detect || req.Hint == TimeQuery {
+		req.Hint = Sequential
+	}
+	own := &stream{id: r.streams.ids.Add(1), hint: req.Hint}
+	own.cursor = cursor{p: partitionID{req.Partition.TopicID, req.Partition.Number}, next: -1, alt: -1}
+	req.stream = own
+	return &Stream{r: r, req: req, own: own}
+}
+
+// Next reads the next batches into res and moves on behind them. It ends as Fetch
+// does, and does not move then: an EndOfTierError is the end for now, after a
+// SkippedError go on with SeekTo.
+func (s *Stream) Next(ctx context.Context, res *Result) error {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		res.Release()
+		return errors.Join(ErrClosed, errStreamClosed)
+	}
+	if err := s.r.Fetch(ctx, s.req, res); err != nil {
+		return err
+	}
+	s.req.Offset = res.NextOffset()
+	return nil
+}
+
+// Offset returns where the next read begins.
+func (s *Stream) Offset() int64 { return s.req.Offset }
+
+// SeekTo goes on at another offset. Nothing more is fetched for where it was.
+func (s *Stream) SeekTo(offset int64) { s.req.Offset = offset }
+
+// Close ends the stream: its share of memory is for others. What is on its way
+// arrives. It may be called more than once.
+func (s *Stream) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	s.r.streams.gone(s.own)
+	s.own.mu.Lock()
+	defer s.own.mu.Unlock()
+	if n := s.own.leave(); n > 0 {
+		s.r.lost(n)
+	}
+}
