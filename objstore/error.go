@@ -24,6 +24,9 @@ var (
 	ErrRange = errors.New("range outside the object")
 	// ErrCorrupt: bytes differ from their checksum, on the way or at rest.
 	ErrCorrupt = errors.New("data is corrupt")
+	// ErrBadAnswer: the store's answer is none to what it was asked: another range,
+	// another length, an encoded body. Asked again it may do better.
+	ErrBadAnswer = errors.New("the answer does not fit the request")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store is closed")
 	// ErrReadOnly: the store cannot be written with these credentials or on

@@ -198,7 +198,7 @@ func (r *reading) check(info objstore.Info) error {
 
 // step bounds how much is read before it is summed: little enough to be in the
 // processor's cache still, much enough to make few calls.
-const step = 128 << 10
+const step = 256 << 10
 
 // maxEmptyReads is how often a body may return neither bytes nor an error.
 const maxEmptyReads = 100

@@ -62,7 +62,14 @@ func (s *Store) getName(ctx context.Context, name, key string, off, n int64, ifM
 	info, err := checkRange(out, off, n, ifMatch)
 	if err != nil {
 		_ = out.Body.Close() // of an answer that is thrown away
+		var lacks *AbilityError
+		if errors.As(err, &lacks) && s.ranged.Load() {
+			err = fmt.Errorf("%w: %w", objstore.ErrBadAnswer, lacks.Err) // it has ranged reads, as was seen
+		}
 		return objstore.Info{}, nil, err
+	}
+	if !s.ranged.Load() && out.ContentRange != nil {
+		s.ranged.Store(true)
 	}
 	info.Key = key
 	return info, out.Body, nil
@@ -84,9 +91,9 @@ func checkRange(out *awss3.GetObjectOutput, off, n int64, ifMatch string) (objst
 	case ifMatch != "" && info.Identity != ifMatch:
 		return info, fmt.Errorf("%w: it is %s, expected %s", objstore.ErrChanged, info.Identity, ifMatch)
 	case info.Identity == "":
-		return info, errors.New("the answer has no ETag")
+		return info, fmt.Errorf("%w: it has no ETag", objstore.ErrBadAnswer)
 	case out.ContentEncoding != nil && *out.ContentEncoding != "" && *out.ContentEncoding != "identity":
-		return info, fmt.Errorf("the answer is encoded (%s), so its bytes are not the object's", shorten(*out.ContentEncoding, 40))
+		return info, fmt.Errorf("%w: it is encoded (%s), so its bytes are not the object's", objstore.ErrBadAnswer, shorten(*out.ContentEncoding, 40))
 	}
 	if status != 206 {
 		// The whole object, as if no range had been asked for. It will do if that
@@ -104,14 +111,14 @@ func checkRange(out *awss3.GetObjectOutput, off, n int64, ifMatch string) (objst
 	}
 	first, last, total, ok := parseContentRange(aws.ToString(out.ContentRange))
 	if !ok {
-		return info, fmt.Errorf("the answer's Content-Range %q cannot be read", shorten(aws.ToString(out.ContentRange), 80))
+		return info, fmt.Errorf("%w: its Content-Range %q cannot be read", objstore.ErrBadAnswer, shorten(aws.ToString(out.ContentRange), 80))
 	}
 	info.Size = total
 	if err := objstore.CheckRange(off, n, total); err != nil {
 		return info, err
 	}
 	if first != off || last != off+n-1 || length >= 0 && length != n {
-		return info, fmt.Errorf("the answer is bytes [%d,%d) in %d bytes, asked for were [%d,%d)", first, last+1, length, off, off+n)
+		return info, fmt.Errorf("%w: it is bytes [%d,%d) in %d bytes, asked for were [%d,%d)", objstore.ErrBadAnswer, first, last+1, length, off, off+n)
 	}
 	return info, nil
 }

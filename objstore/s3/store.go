@@ -24,6 +24,7 @@ type Store struct {
 	probe     prober
 	keys      keyLocks
 	answered  atomic.Bool // the bucket has answered a request of ours
+	ranged    atomic.Bool // it has answered with the range that was asked for
 
 	mu      sync.Mutex
 	closed  bool               // guarded by mu

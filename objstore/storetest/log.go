@@ -45,7 +45,7 @@ func (l *logged) say(err error, result, call string, args ...any) {
 func outcome(err error) string {
 	for _, sentinel := range []error{
 		objstore.ErrNotExist, objstore.ErrConflict, objstore.ErrThrottled, objstore.ErrChanged, objstore.ErrRange,
-		objstore.ErrCorrupt, objstore.ErrClosed, objstore.ErrReadOnly, objstore.ErrFull, ErrInjected, ErrStopped,
+		objstore.ErrCorrupt, objstore.ErrClosed, objstore.ErrReadOnly, objstore.ErrFull, objstore.ErrBadAnswer, ErrInjected, ErrStopped,
 		context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF,
 	} {
 		if errors.Is(err, sentinel) {
