@@ -253,15 +253,60 @@ func TestOnlyTheirUploadsAreAborted(t *testing.T) {
 func TestUploadsThatCannotBeListed(t *testing.T) {
 	log := testseg.Random(46, testseg.Options{Segments: 1, Batches: 2})
 	for _, c := range []struct {
+		op   string
 		err  error
 		gone bool
-	}{{objstore.ErrRefused, true}, {storetest.ErrInjected, false}} {
+	}{{"uploads", objstore.ErrRefused, true}, {"uploads", storetest.ErrInjected, false}, {"abort", objstore.ErrRefused, true}, {"abort", storetest.ErrInjected, false}} {
 		w := copied(t, newWorld(), log)
-		p := w.deleter(t, storetest.Rules(storetest.Rule{Op: "uploads", Times: 2, Fault: storetest.Fault{Kind: storetest.FailBefore, Err: c.err}}), nil, atOnce(nil))
+		w.pending(t, w.keys(t)[0])
+		p := w.deleter(t, storetest.Rules(storetest.Rule{Op: c.op, Times: 2, Fault: storetest.Fault{Kind: storetest.FailBefore, Err: c.err}}), nil, atOnce(nil))
 		err := p.d.Delete(t.Context(), writer, w.all(t, log.Partition)...)
 		if gone := len(w.keys(t)) == 0; gone != c.gone || gone != (err == nil) {
-			t.Errorf("%v: gone: %v, %v", c.err, gone, err)
+			t.Errorf("%s, %v: gone: %v, %v", c.op, c.err, gone, err)
 		}
+	}
+}
+
+// TestPartitionOfNothing: a topic that never was tiered is deleted without a store,
+// which may not even be ours.
+func TestPartitionOfNothing(t *testing.T) {
+	log := testseg.Random(48, testseg.Options{Segments: 1, Batches: 2})
+	w := newWorld() // without a marker
+	p := w.deleter(t, func(c storetest.Call) storetest.Fault {
+		t.Errorf("%s", c)
+		return storetest.Fault{}
+	}, nil, atOnce(nil))
+	if err := p.d.DeletePartition(t.Context(), log.Partition, writer); err != nil {
+		t.Error(err)
+	}
+	if names := p.store.Effects().Names(); len(names) != 3 {
+		t.Errorf("%v", names)
+	}
+}
+
+// TestCopyThatIsDeletedMeanwhile: the object of a copy that was ended while it was
+// under way goes, although who deleted had looked before it was there.
+func TestCopyThatIsDeletedMeanwhile(t *testing.T) {
+	log := testseg.Random(49, testseg.Options{Segments: 1, Batches: 2})
+	for way, run := range ways {
+		w := newWorld()
+		p := w.deleter(t, nil, metadatatest.Script(metadatatest.Rule{Op: "publish", Match: func(c metadatatest.Call) bool {
+			if c.Event.To() == finished { // which is about to be refused
+				key := w.keys(t)[0]
+				if err := w.store.Delete(t.Context(), key); err != nil { // it is not there yet
+					t.Error(err)
+				}
+				if err := run(t.Context(), t, w, w.deleter(t, nil, nil, atOnce(nil)), log.Partition); err != nil {
+					t.Error(err)
+				}
+				w.put(t, key, "it is now")
+			}
+			return false
+		}}), atOnce(nil))
+		if _, err := p.copier.Copy(t.Context(), log.Segments[0], writer); !errors.Is(err, metadata.ErrTransition) {
+			t.Errorf("%s: %v", way, err)
+		}
+		w.empty(t, log.Partition)
 	}
 }
 
