@@ -150,12 +150,17 @@ func Open(ctx context.Context, o Options) (*Tier, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("segtier: %w", err), t.Close())
 	}
+	deletes := 4
+	if o.Requests > 0 { // most of them are for reads
+		deletes = max(1, min(deletes, o.Requests/4))
+	}
 	t.del, err = lifecycle.NewDeleter(o.Metadata, t.ep, lifecycle.DeleterOptions{
-		Delay:     o.DeleteDelay,
-		PerSecond: o.DeletesPerSecond,
-		Now:       o.Now,
-		Events:    o.DeleteEvents,
-		Logger:    o.Logger,
+		Concurrency: deletes,
+		Delay:       o.DeleteDelay,
+		PerSecond:   o.DeletesPerSecond,
+		Now:         o.Now,
+		Events:      o.DeleteEvents,
+		Logger:      o.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("segtier: %w", err), t.Close())
@@ -200,7 +205,7 @@ func (t *Tier) ResumeDeletes(ctx context.Context, p segment.Partition, w metadat
 // log start hold back no others from then on.
 func (t *Tier) Expire(ctx context.Context, req lifecycle.ExpireRequest) (x lifecycle.Expiry, err error) {
 	t.labelled(ctx, "expire", func(ctx context.Context) { x, err = t.expire.Expire(ctx, req) })
-	if !req.ReportOnly && err == nil {
+	if !req.ReportOnly && (err == nil || len(x.Expired) > 0) {
 		t.copier.Forget(req.Partition, x.LogStart)
 	}
 	return x, err

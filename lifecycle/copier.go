@@ -187,9 +187,26 @@ func (c *Copier) copy(ctx context.Context, src segment.Source, info segment.Info
 		}
 	}
 	if err != nil {
-		return c.instead(src, info, err)
+		return c.instead(src, info, errors.Join(err, c.discard(ctx, started, err)))
 	}
 	return seg, false, nil
+}
+
+// discard deletes the object of a copy that somebody has ended while it was under
+// way: the record says so, and who deleted may have looked before the object was
+// there. The copy was never readable, and its upload, which is over, was ours.
+func (c *Copier) discard(ctx context.Context, started *metadata.Segment, err error) error {
+	if !errors.Is(err, metadata.ErrTransition) {
+		return nil
+	}
+	view, verr := c.meta.View(started.Partition)
+	if verr != nil {
+		return verr // the collector finds it
+	}
+	if seg, ok := view.Get(started.ID); !ok || seg.State != metadata.DeleteSegmentStarted && seg.State != metadata.DeleteSegmentFinished {
+		return nil
+	}
+	return c.ep.Delete(ctx, object.Key(started.Partition, started.StartOffset, started.ID))
 }
 
 // ErrBelowLogStart: the segment ends below the partition's log start, so nobody

@@ -377,11 +377,13 @@ func (w world) put(t *testing.T, key, content string) {
 }
 
 func put(store objstore.Store, key, content string) error {
-	sum := checksum.Sum{Len: int64(len(content)), CRC32C: checksum.CRC32C([]byte(content))}
-	_, err := store.Upload(context.Background(), objstore.UploadRequest{
-		Key: key, Body: strings.NewReader(content), Size: sum.Len, PartSize: sum.Len, PartSums: []checksum.Sum{sum},
-	})
+	_, err := store.Upload(context.Background(), uploadOf(key, content))
 	return err
+}
+
+func uploadOf(key, content string) objstore.UploadRequest {
+	sum := checksum.Sum{Len: int64(len(content)), CRC32C: checksum.CRC32C([]byte(content))}
+	return objstore.UploadRequest{Key: key, Body: strings.NewReader(content), Size: sum.Len, PartSize: sum.Len, PartSums: []checksum.Sum{sum}}
 }
 
 // TestStoreThatIsNotTheMetadatas: metadata with readable segments is not used

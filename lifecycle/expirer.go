@@ -107,8 +107,9 @@ type Expiry struct {
 //
 // Nothing is deleted, and the log start is not moved, when anything is not known
 // that the decision needs: ErrUnknown for what the request lacks or a clock that is
-// off, metadata.ErrNotReady, ErrIncomplete, *transfer.OwnerError. With an error of
-// a deletion the Expiry is valid and the log start has moved.
+// off, metadata.ErrNotReady, ErrIncomplete, *transfer.OwnerError. If there are
+// Expired segments in spite of an error, the log start has moved and the error is of
+// their deletion.
 func (e *Expirer) Expire(ctx context.Context, req ExpireRequest) (Expiry, error) {
 	var x Expiry
 	err := e.d.run(ctx, req.Partition, func(ctx context.Context, j *job) error {
@@ -121,7 +122,12 @@ func (e *Expirer) Expire(ctx context.Context, req ExpireRequest) (Expiry, error)
 		if req.ReportOnly || len(v.expired) == 0 {
 			return nil
 		}
-		return e.apply(ctx, j, &req, v)
+		segs, err := e.prepare(ctx, &req, v)
+		if err != nil {
+			x = Expiry{LogStart: v.before}
+			return err
+		}
+		return j.deleteAll(ctx, segs)
 	})
 	return x, err
 }
@@ -137,7 +143,7 @@ func (e *Expirer) decide(j *job, req *ExpireRequest) (verdict, error) {
 	}
 	logStart := max(req.LogStart, view.LogStart())
 	if view.Info().Deletion != metadata.PartitionKept {
-		return verdict{logStart: logStart}, nil // all of it goes, by DeletePartition
+		return verdict{before: logStart, logStart: logStart}, nil // all of it goes, by DeletePartition
 	}
 	switch err := req.Lineage.Validate(); {
 	case err != nil:
@@ -186,8 +192,9 @@ func orNone(err error) error {
 	return err
 }
 
-// apply moves the log start and deletes.
-func (e *Expirer) apply(ctx context.Context, j *job, req *ExpireRequest, v verdict) error {
+// prepare does what must come before any deletion, and returns what is to be
+// deleted.
+func (e *Expirer) prepare(ctx context.Context, req *ExpireRequest, v verdict) ([]*metadata.Segment, error) {
 	segs := make([]*metadata.Segment, len(v.expired))
 	byTime, resumed := false, true
 	for i, x := range v.expired {
@@ -196,19 +203,19 @@ func (e *Expirer) apply(ctx context.Context, j *job, req *ExpireRequest, v verdi
 		resumed = resumed && x.Cause == BeganDeletion
 	}
 	if err := transfer.CheckOwner(ctx, e.d.ep, e.d.meta.ID()); err != nil {
-		return err // before the log start moves, which is for ever
+		return nil, err // before the log start moves, which is for ever
 	}
 	if byTime {
 		if err := e.checkClock(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if !resumed {
 		if err := e.moveLogStart(ctx, req, v.logStart); err != nil {
-			return fmt.Errorf("log start %d: %w", v.logStart, err)
+			return nil, fmt.Errorf("log start %d: %w", v.logStart, err)
 		}
 	}
-	return j.deleteAll(ctx, segs)
+	return segs, nil
 }
 
 // checkClock compares the clock with the store's, if that says what it is: one

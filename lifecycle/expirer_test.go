@@ -193,7 +193,7 @@ func TestExpiresNothingWithoutKnowing(t *testing.T) {
 	}{
 		"no lineage": {ask: func(r *lifecycle.ExpireRequest) { r.Lineage = nil }},
 		"a lineage that is none": {ask: func(r *lifecycle.ExpireRequest) {
-			r.Lineage = segment.Lineage{{Epoch: 3, Start: 9}, {Epoch: 2, Start: 3}}
+			r.Lineage = segment.Lineage{{Epoch: 3, Start: 0}, {Epoch: 2, Start: 3}}
 		}},
 		"a lineage that begins later": {ask: func(r *lifecycle.ExpireRequest) { r.Lineage = segment.Lineage{{Epoch: 3, Start: 6}} }},
 		"no log start":                {ask: func(r *lifecycle.ExpireRequest) { r.LogStart = -1 }},

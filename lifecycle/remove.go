@@ -71,11 +71,15 @@ func (j *job) deleteAll(ctx context.Context, segs []*metadata.Segment) error {
 // deletePartition takes the partition through Kafka's states of a deletion, one
 // at a time, each decided on the one that is there.
 func (j *job) deletePartition(ctx context.Context) error {
-	if _, err := j.look(); err != nil {
+	view, err := j.look()
+	if err != nil {
 		return err
 	}
-	if err := transfer.CheckOwner(ctx, j.d.ep, j.d.meta.ID()); err != nil {
-		return err
+	for range view.All() { // a partition of which nothing is tiered needs no store
+		if err := transfer.CheckOwner(ctx, j.d.ep, j.d.meta.ID()); err != nil {
+			return err
+		}
+		break
 	}
 	for _, step := range [][2]metadata.PartitionState{
 		{metadata.PartitionKept, metadata.DeletePartitionMarked},
@@ -85,8 +89,7 @@ func (j *job) deletePartition(ctx context.Context) error {
 			return err
 		}
 	}
-	view, err := j.look()
-	if err != nil {
+	if view, err = j.look(); err != nil {
 		return err
 	}
 	var f failures
@@ -380,7 +383,7 @@ func (e *ForeignObjectError) Unwrap() error { return e.Err }
 
 // abortUploads discards the unfinished uploads of all segments of the partition
 // that are being deleted or have ended; one listing finds them all. Others may be
-// somebody's work. A store that may not be asked for them is left to its
+// somebody's work. A store that refuses to list or abort them is left to its
 // lifecycle rules.
 func (j *job) abortUploads(ctx context.Context) error {
 	view, err := j.look()
@@ -404,7 +407,11 @@ func (j *job) abortUploads(ctx context.Context) error {
 		if !ok || seg.State != metadata.DeleteSegmentStarted && seg.State != metadata.DeleteSegmentFinished || up.Key != object.Key(j.p, seg.StartOffset, id) {
 			continue
 		}
-		if err := j.d.ep.Abort(ctx, up); err != nil {
+		switch err := j.d.ep.Abort(ctx, up); {
+		case errors.Is(err, objstore.ErrRefused):
+			j.d.o.Logger.Warn("an unfinished upload cannot be aborted", "key", up.Key, "upload", up.ID, "err", err)
+			continue
+		case err != nil:
 			return fmt.Errorf("unfinished upload %s of %s: %w", up.ID, up.Key, err)
 		}
 		j.d.stats.aborted.Add(1)

@@ -39,7 +39,8 @@ type retention struct {
 // verdict is what a retention decides about a view.
 type verdict struct {
 	expired  []Expired
-	logStart int64 // where the log starts once they are gone
+	before   int64 // where the log starts now
+	logStart int64 // where it starts once they are gone
 	more     bool  // there were more than most
 	size     int64 // bytes within the history, local ones included
 }
@@ -82,7 +83,7 @@ func (r *retention) within(seg *metadata.Segment) bool {
 //     so that the log start does not pass it, and does not count.
 //   - A segment whose timestamp is unknown (-1) is not too old.
 func (r *retention) decide(view *metadata.View) verdict {
-	v := verdict{logStart: r.logStart}
+	v := verdict{before: r.logStart, logStart: r.logStart}
 	excess := int64(0)
 	if r.limit >= 0 {
 		v.size = r.local

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -371,55 +372,63 @@ func drawModel(t *rapid.T) *model {
 // TestExpireIsKafkasRule holds the Expirer against the model over random
 // histories, and then what it did against what it decided.
 func TestExpireIsKafkasRule(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		m := drawModel(t)
-		const now = 1000
-		req := lifecycle.ExpireRequest{
-			Partition: paperPartition, Writer: writer, Lineage: m.l, LogStart: m.logStart, LogEnd: m.logEnd, ReportOnly: true,
-			RetentionBytes: m.limit, LocalBytes: func(int64) (int64, error) { return m.local, nil },
-		}
-		if m.cutoff >= 0 {
-			req.RetentionMs = now - m.cutoff
-		}
-		o := lifecycle.ExpirerOptions{Copying: func(_ segment.Partition, start int64) bool { return m.copying[start] }}
-		e, meta := expirer(t, now, o, m.segs...)
-		got, err := e.Expire(context.Background(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, logStart := m.expire()
-		defer func() {
-			if t.Failed() {
-				t.Logf("leader epochs %v from %d to %d, cutoff %d, limit %d, local %d", m.l, m.logStart, m.logEnd, m.cutoff, m.limit, m.local)
-				for _, s := range m.segs {
-					t.Logf("%d-%d %s %v, %d bytes, time %d, copied %v: want %q", s.StartOffset, s.EndOffset, s.State, s.Epochs, s.SizeBytes, s.MaxTimestamp, m.copying[s.StartOffset], want[s.ID])
-				}
-			}
-		}()
-		if got.LogStart != logStart || len(got.Expired) != len(want) || got.More {
-			t.Errorf("log start %d, %d segments; want %d, %d", got.LogStart, len(got.Expired), logStart, len(want))
-		}
-		for _, x := range got.Expired {
-			if want[x.Segment.ID] != x.Cause {
-				t.Errorf("segment %d-%d %s: %q, want %q", x.Segment.StartOffset, x.Segment.EndOffset, x.Segment.State, x.Cause, want[x.Segment.ID])
-			}
-		}
-		if len(meta.events) > 0 {
-			t.Errorf("a report did %v", meta.events)
-		}
-		req.ReportOnly = false
-		before := meta.view
-		if _, err := e.Expire(context.Background(), req); err != nil {
-			t.Fatal(err)
-		}
-		for s := range before.All() {
-			now, _ := meta.view.Get(s.ID)
-			if cause := want[s.ID]; cause != "" && now.State != metadata.DeleteSegmentFinished || cause == "" && now.State != s.State {
-				t.Errorf("segment %d-%d is in %s", s.StartOffset, s.EndOffset, now.State)
+	rounds := 10 // of a hundred histories each
+	if os.Getenv("SEGTIER_SOAK") != "" {
+		rounds = 1000
+	}
+	for range rounds {
+		rapid.Check(t, expireAsKafka)
+	}
+}
+
+func expireAsKafka(t *rapid.T) {
+	m := drawModel(t)
+	const now = 1000
+	req := lifecycle.ExpireRequest{
+		Partition: paperPartition, Writer: writer, Lineage: m.l, LogStart: m.logStart, LogEnd: m.logEnd, ReportOnly: true,
+		RetentionBytes: m.limit, LocalBytes: func(int64) (int64, error) { return m.local, nil },
+	}
+	if m.cutoff >= 0 {
+		req.RetentionMs = now - m.cutoff
+	}
+	o := lifecycle.ExpirerOptions{Copying: func(_ segment.Partition, start int64) bool { return m.copying[start] }}
+	e, meta := expirer(t, now, o, m.segs...)
+	got, err := e.Expire(context.Background(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, logStart := m.expire()
+	defer func() {
+		if t.Failed() {
+			t.Logf("leader epochs %v from %d to %d, cutoff %d, limit %d, local %d", m.l, m.logStart, m.logEnd, m.cutoff, m.limit, m.local)
+			for _, s := range m.segs {
+				t.Logf("%d-%d %s %v, %d bytes, time %d, copied %v: want %q", s.StartOffset, s.EndOffset, s.State, s.Epochs, s.SizeBytes, s.MaxTimestamp, m.copying[s.StartOffset], want[s.ID])
 			}
 		}
-		if len(want) > 0 && !slices.Contains(slices.Collect(maps.Values(want)), lifecycle.BeganDeletion) && meta.view.LogStart() != logStart {
-			t.Errorf("the log start is %d, want %d", meta.view.LogStart(), logStart)
+	}()
+	if got.LogStart != logStart || len(got.Expired) != len(want) || got.More {
+		t.Errorf("log start %d, %d segments; want %d, %d", got.LogStart, len(got.Expired), logStart, len(want))
+	}
+	for _, x := range got.Expired {
+		if want[x.Segment.ID] != x.Cause {
+			t.Errorf("segment %d-%d %s: %q, want %q", x.Segment.StartOffset, x.Segment.EndOffset, x.Segment.State, x.Cause, want[x.Segment.ID])
 		}
-	})
+	}
+	if len(meta.events) > 0 {
+		t.Errorf("a report did %v", meta.events)
+	}
+	req.ReportOnly = false
+	before := meta.view
+	if _, err := e.Expire(context.Background(), req); err != nil {
+		t.Fatal(err)
+	}
+	for s := range before.All() {
+		now, _ := meta.view.Get(s.ID)
+		if cause := want[s.ID]; cause != "" && now.State != metadata.DeleteSegmentFinished || cause == "" && now.State != s.State {
+			t.Errorf("segment %d-%d is in %s", s.StartOffset, s.EndOffset, now.State)
+		}
+	}
+	if len(want) > 0 && !slices.Contains(slices.Collect(maps.Values(want)), lifecycle.BeganDeletion) && meta.view.LogStart() != logStart {
+		t.Errorf("the log start is %d, want %d", meta.view.LogStart(), logStart)
+	}
 }
