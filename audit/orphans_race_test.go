@@ -290,6 +290,25 @@ func TestJudgedAgain(t *testing.T) {
 	}
 }
 
+// TestAgeIsAskedAgain: an object that turns out to be younger than it was listed
+// stays.
+func TestAgeIsAskedAgain(t *testing.T) {
+	a := furnish(t)
+	var infos []objstore.Info
+	for info, err := range a.ep.List(t.Context(), "", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		infos = append(infos, info)
+	}
+	o := a.options()
+	o.Apply, o.Unknown = true, true
+	report, err := audit.Orphans(t.Context(), a.meta, newEndpoint(t, stale{aged{a.store, 0}, infos}), o)
+	if err != nil || report.Deleted != 0 || report.Spared != 3 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
 // stale is a store whose listing is an old one.
 type stale struct {
 	aged
