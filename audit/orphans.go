@@ -449,7 +449,9 @@ func (c *collector) unfinished(ctx context.Context) error {
 			if o.Age >= 0 && (o.Age < c.o.OlderThan || o.Age < readersHave) {
 				continue // somebody is at it
 			}
-			if seg.State == metadata.CopySegmentStarted {
+			if !object.IsLocation(seg.Custom) && !transfer.IsFingerprint(seg.Custom) {
+				o.Reason, o.Kept = ForeignSegment, "another storage plugin wrote it"
+			} else if seg.State == metadata.CopySegmentStarted {
 				if err := c.abandoned(ctx, view, &o, epoch); err != nil {
 					return err
 				}

@@ -436,6 +436,37 @@ func TestWhoIsDead(t *testing.T) {
 	}
 }
 
+// TestAnotherPluginsRecord is told and stays, whoever is dead.
+func TestAnotherPluginsRecord(t *testing.T) {
+	a := furnish(t)
+	seg := a.segs[3].Clone()
+	seg.ID, seg.Custom = segment.NewUUID(), nil // as Kafka's brokers announce it
+	seg.EndOffset += 7
+	ev, err := metadata.Started(seg, writer, 0)
+	if err == nil {
+		err = a.meta.Publish(t.Context(), ev)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := a.options()
+	o.Apply = true
+	told := false
+	o.Found = func(f audit.Orphan) {
+		told = told || f.SegmentID == seg.ID && f.Reason == audit.ForeignSegment && f.Kept != ""
+	}
+	end := o.End
+	o.End = func(ctx context.Context, s *metadata.Segment) error {
+		if s.ID == seg.ID {
+			t.Error("it was ended")
+		}
+		return end(ctx, s)
+	}
+	if report, err := audit.Orphans(t.Context(), a.meta, a.ep, o); err != nil || report.Ended != 2 || !told {
+		t.Errorf("%+v, %v, told %v", report, err, told)
+	}
+}
+
 // TestPlan: what was planned is the most that goes, and all of it is judged again.
 func TestPlan(t *testing.T) {
 	a := furnish(t)

@@ -280,6 +280,14 @@ func TestNothingWithoutKnowing(t *testing.T) {
 			}
 			return empty, a.ep
 		}, audit.ErrSuspect},
+		{"metadata without segments, and objects that say nothing", func(t *testing.T, a *attic) (metadata.Store, *endpoint.Endpoint) {
+			for k := range listing(t, a.store) {
+				if strings.HasSuffix(k, ".seg") {
+					a.replace(t, k, []byte("nothing that can be understood"))
+				}
+			}
+			return withSegments(a.meta, func(v *metadata.View) *metadata.View { return metadata.NewView(v.Partition()) }), a.ep
+		}, audit.ErrSuspect},
 		{"too many", func(_ *testing.T, a *attic) (metadata.Store, *endpoint.Endpoint) { return a.meta, a.ep }, audit.ErrTooMany},
 	} {
 		t.Run(test.name, func(t *testing.T) {
