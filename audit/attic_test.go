@@ -117,7 +117,7 @@ func started(t *testing.T, meta metadata.Store, like *metadata.Segment, w metada
 	seg := like.Clone()
 	seg.ID = segment.NewUUID()
 	seg.EndOffset += 1000 // another range: the like's is readable
-	seg.Custom = []byte("fingerprint")
+	seg.Custom = fingerprint
 	ev, err := metadata.Started(seg, w, time.Now().UnixMilli())
 	if err == nil {
 		err = meta.Publish(t.Context(), ev)
@@ -127,6 +127,9 @@ func started(t *testing.T, meta metadata.Store, like *metadata.Segment, w metada
 	}
 	return ev.Segment()
 }
+
+// fingerprint is one of a plan.
+var fingerprint = append([]byte{'P', 1}, make([]byte, 42)...)
 
 // ender ends records as lifecycle.Deleter does.
 func ender(meta metadata.Store, ep *endpoint.Endpoint) func(context.Context, *metadata.Segment) error {

@@ -55,6 +55,7 @@
 //	RECORD_ABANDONED  COPY_SEGMENT_STARTED, and its writer is dead
 //	RECORD_COMPLETE   the same, but its object is whole and has offsets that nothing else has
 //	RECORD_DELETING   DELETE_SEGMENT_STARTED, and nobody goes on with it
+//	FOREIGN_SEGMENT   a record in one of those states of another storage plugin
 //
 // Without Apply nothing is changed. With it goes what is proven, and what is not
 // known only with Unknown too. ORPHAN_NEEDED, ORPHAN_MISPLACED, RECORD_COMPLETE and
@@ -112,8 +113,9 @@
 // candidate: no copy of the partition was begun after it was complete.
 //
 // Every object that can be understood gets a record, those that are left one in
-// STARTED: so each id is accounted for, and a later collection ends what is readable
-// otherwise and keeps the rest (RECORD_COMPLETE).
+// STARTED, with the object's location where a copy has its plan's fingerprint: so each
+// id is accounted for, no copy goes on with one, and a later collection ends what is
+// readable otherwise and keeps the rest (RECORD_COMPLETE).
 //
 //	marker segtier-rebuild.json    says that a rebuild is under way, and whose
 //	the old owner's marker goes    deletes segtier.json

@@ -47,6 +47,9 @@ func (f *relic) take(tail *object.Tail, loc object.Location) {
 		Partition: h.Partition, ID: h.SegmentID, StartOffset: h.StartOffset, EndOffset: h.EndOffset,
 		MaxTimestamp: h.MaxTimestamp, EventTimestamp: h.EventTimestamp, BrokerID: h.BrokerID,
 		SizeBytes: h.SizeBytes, Epochs: h.Epochs, TxnIndexEmpty: h.TxnIndexEmpty,
+		// A copy has the fingerprint of its plan here, which no object tells: that the
+		// record is ours, and that no copy may go on with it, its location says too.
+		Custom: loc.Append(nil),
 	}
 }
 

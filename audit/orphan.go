@@ -49,6 +49,8 @@ type Orphan struct {
 
 	// Kept says why it stays, "" if it may go.
 	Kept string
+
+	modified time.Time // of the object, by the store's clock
 }
 
 // OrphanOptions says what a collection may do. The zero value changes nothing.

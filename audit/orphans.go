@@ -204,7 +204,7 @@ func (c *collector) objects(ctx context.Context) error {
 		if info.Key == object.OwnerKey || info.Key == object.RebuildKey {
 			continue
 		}
-		orphan := Orphan{Key: info.Key, Identity: info.Identity, Size: info.Size, Age: age(info.Now, info.Modified)}
+		orphan := Orphan{Key: info.Key, Identity: info.Identity, Size: info.Size, Age: age(info.Now, info.Modified), modified: info.Modified}
 		p, start, id, err := object.ParseKey(info.Key)
 		if err != nil {
 			c.report.Foreign++
@@ -305,7 +305,7 @@ func (c *collector) unknown(ctx context.Context, view *metadata.View, o *Orphan)
 	switch {
 	case o.Age >= 0 && o.Age < c.o.Remembered:
 		c.suspicion(o.Key, "object %s is %v old and no record knows it, although metadata remembers what has ended for %v", o.Key, o.Age.Round(time.Second), c.o.Remembered)
-	case o.Age >= 0 && !c.now.IsZero() && c.newest > 0 && c.now.Add(-o.Age).UnixMilli() > c.newest:
+	case o.modified.UnixMilli() > c.newest:
 		c.suspicion(o.Key, "object %s is newer than the newest event in metadata, and no record knows it", o.Key)
 	}
 	return nil
@@ -449,7 +449,9 @@ func (c *collector) unfinished(ctx context.Context) error {
 			if o.Age >= 0 && (o.Age < c.o.OlderThan || o.Age < readersHave) {
 				continue // somebody is at it
 			}
-			if seg.State == metadata.CopySegmentStarted {
+			if !object.IsLocation(seg.Custom) && !transfer.IsFingerprint(seg.Custom) {
+				o.Reason, o.Kept = ForeignSegment, "another storage plugin wrote it"
+			} else if seg.State == metadata.CopySegmentStarted {
 				if err := c.abandoned(ctx, view, &o, epoch); err != nil {
 					return err
 				}

@@ -115,20 +115,25 @@ func TestUnknownAndNeeded(t *testing.T) {
 		name  string
 		meta  func(t *testing.T, a *attic) metadata.Store
 		by    time.Duration
+		known time.Duration // for which metadata remembers
 		says  string
 		trust int // objects that go once somebody has said that metadata is right
 	}{
 		{"an older copy", func(t *testing.T, a *attic) metadata.Store {
 			// It ends before the tier does.
 			return withSegments(a.meta, func(v *metadata.View) *metadata.View { return viewUpTo(v, a.segs[5].EndOffset) })
-		}, later, "in no readable segment", 1},
+		}, later, 0, "in no readable segment", 1},
 		{"metadata that knows of no segment", func(t *testing.T, a *attic) metadata.Store {
 			return withSegments(a.meta, func(v *metadata.View) *metadata.View { return metadata.NewView(v.Partition()) })
-		}, later, "", 1},
+		}, later, 0, "", 1},
 		{"an older copy, and copied again since", func(t *testing.T, a *attic) metadata.Store {
 			again(t, a)
 			return a.meta
-		}, 20 * days, "although metadata remembers", 0},
+		}, 20 * days, 0, "although metadata remembers", 0},
+		{"copied again, and forgotten sooner", func(t *testing.T, a *attic) metadata.Store {
+			again(t, a)
+			return withSegments(a.meta, func(v *metadata.View) *metadata.View { return eventsBefore(v, time.Hour) })
+		}, 20 * days, days, "newer than the newest event", 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a := furnish(t)
@@ -136,7 +141,7 @@ func TestUnknownAndNeeded(t *testing.T) {
 			ep := newEndpoint(t, aged{a.store, test.by})
 			before := listing(t, a.store)
 			o := a.options()
-			o.Apply, o.Unknown = true, true
+			o.Apply, o.Unknown, o.Remembered = true, true, test.known
 			o.Removed = func(o audit.Orphan) { t.Errorf("removed %s", name(o)) }
 			_, err := audit.Orphans(t.Context(), meta, ep, o)
 			var suspect *audit.SuspectError
@@ -192,6 +197,18 @@ func viewUpTo(v *metadata.View, end int64) *metadata.View {
 	}
 	for s := range v.Ended() {
 		segs = append(segs, s)
+	}
+	return metadata.NewView(v.Partition(), segs...)
+}
+
+// eventsBefore is a view whose events were that much earlier.
+func eventsBefore(v *metadata.View, by time.Duration) *metadata.View {
+	var segs []*metadata.Segment
+	for _, all := range []iter.Seq[*metadata.Segment]{v.All(), v.Ended()} {
+		for s := range all {
+			s.EventTimestamp -= by.Milliseconds()
+			segs = append(segs, s)
+		}
 	}
 	return metadata.NewView(v.Partition(), segs...)
 }
@@ -262,6 +279,14 @@ func TestNothingWithoutKnowing(t *testing.T) {
 				t.Fatal(err)
 			}
 			return empty, a.ep
+		}, audit.ErrSuspect},
+		{"metadata without segments, and objects that say nothing", func(t *testing.T, a *attic) (metadata.Store, *endpoint.Endpoint) {
+			for k := range listing(t, a.store) {
+				if strings.HasSuffix(k, ".seg") {
+					a.replace(t, k, []byte("nothing that can be understood"))
+				}
+			}
+			return withSegments(a.meta, func(v *metadata.View) *metadata.View { return metadata.NewView(v.Partition()) }), a.ep
 		}, audit.ErrSuspect},
 		{"too many", func(_ *testing.T, a *attic) (metadata.Store, *endpoint.Endpoint) { return a.meta, a.ep }, audit.ErrTooMany},
 	} {

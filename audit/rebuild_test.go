@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -173,11 +174,19 @@ func (w *tier) finishRebuild(t *testing.T, meta metadata.Store) error {
 	return err
 }
 
+// stride is 1 in long runs: every call fails once. In short ones every third does.
+func stride() int {
+	if os.Getenv("SEGTIER_SOAK") == "1" {
+		return 1
+	}
+	return 3
+}
+
 // TestRebuildEveryCallFailing: an error of the store or of metadata stops it and
 // harms nothing.
 func TestRebuildEveryCallFailing(t *testing.T) {
 	for _, kind := range []storetest.Kind{storetest.FailBefore, storetest.FailAfter} {
-		for n := 1; ; n++ {
+		for n := 1; ; n += stride() {
 			w := many(t, 2)
 			put(t, w.store, object.Key(w.segs[0].Partition, 0, segment.NewUUID()), []byte("garbage"))
 			fresh := metadatatest.NewMem()
@@ -202,7 +211,7 @@ func TestRebuildEveryCallFailing(t *testing.T) {
 			sameRecords(t, fmt.Sprint("call ", n), fresh, w.meta)
 		}
 	}
-	for n := 1; n <= 12; n++ {
+	for n := 1; n <= 12; n += stride() {
 		for _, kind := range []metadatatest.Kind{metadatatest.FailBefore, metadatatest.FailAfter} {
 			w := many(t, 2)
 			put(t, w.store, object.Key(w.segs[0].Partition, 0, segment.NewUUID()), []byte("garbage"))

@@ -221,3 +221,63 @@ func TestGCUsage(t *testing.T) {
 		t.Error("gc has made a store")
 	}
 }
+
+// TestGCEndsRecords: what a dead copy announced and what a deletion left goes to its
+// end; a copy that was whole is kept, and copying again finishes it.
+func TestGCEndsRecords(t *testing.T) {
+	b := copied(t, source(payments))
+	o := oracleOf(t, source(payments))
+	long := time.Now().Add(-50 * 24 * time.Hour).UnixMilli()
+	w := metadata.Writer{LeaderEpoch: 1000}
+	var dead, whole, deleting *metadata.Segment
+	b.edit(func(meta *embedded.Store, view *metadata.View) error {
+		publish := func(ev metadata.Event, err error) *metadata.Segment {
+			if err == nil {
+				err = meta.Publish(t.Context(), ev)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ev.Segment()
+		}
+		for seg := range view.All() {
+			switch seg.StartOffset {
+			case o.bases[2]:
+				deleting = publish(metadata.DeleteStarted(seg, w, long))
+			case o.bases[4]:
+				fresh := seg.Clone()
+				fresh.ID, fresh.Custom = segment.NewUUID(), append([]byte{'P', 1}, make([]byte, 42)...)
+				fresh.EndOffset++
+				dead = publish(metadata.Started(fresh, w, long))
+				fresh.ID = segment.NewUUID()
+				fresh.EndOffset += 1 << 20
+				whole = publish(metadata.Started(fresh, w, long))
+			}
+		}
+		return nil
+	})
+	b.file(object.Key(whole.Partition, whole.StartOffset, whole.ID), "an object", 0)
+	key := object.Key(deleting.Partition, deleting.StartOffset, deleting.ID)
+	if out := b.done("gc"); strings.Count(out, "RECORD_ABANDONED") != 1 || strings.Count(out, "RECORD_DELETING") != 1 || strings.Count(out, "RECORD_COMPLETE") != 1 {
+		t.Errorf("%s", out)
+	}
+	if !b.files()[key] {
+		t.Error("it was deleted without --apply")
+	}
+	if out := b.done("gc", "--apply"); strings.Count(out, "removed") != 2 {
+		t.Errorf("%s", out)
+	}
+	if b.files()[key] {
+		t.Error("the object of a deletion that was ended is there")
+	}
+	b.edit(func(_ *embedded.Store, view *metadata.View) error {
+		for id, want := range map[segment.UUID]metadata.State{
+			dead.ID: metadata.DeleteSegmentFinished, deleting.ID: metadata.DeleteSegmentFinished, whole.ID: metadata.CopySegmentStarted,
+		} {
+			if seg, ok := view.Get(id); !ok || seg.State != want {
+				t.Errorf("%v, want %s", seg, want)
+			}
+		}
+		return nil
+	})
+}
