@@ -30,8 +30,8 @@ type tail struct {
 	size   int64         // memory, in bytes
 	elem   *list.Element // in tails.order once loaded; guarded by tails.mu
 
-	quiet atomic.Pointer[quiet] // see reading.quiet
-	guessed atomic.Bool // its first chunk was asked for before it was here
+	quiet   atomic.Pointer[quiet] // see reading.quiet
+	guessed atomic.Bool           // its first chunk was asked for before it was here
 
 	mu       sync.Mutex
 	identity string // of the object as last seen; guarded by mu
