@@ -43,6 +43,7 @@ func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, offs
 		return
 	}
 	r.spawn(ctx, fillActivity, fill.Fail, func(ctx context.Context) {
+		defer fill.Release()
 		r.stats.dataGets.Add(1)
 		r.stats.dataBytes.Add(n)
 		_, readErr := r.ep.Read(ctx, endpoint.ReadRequest{
