@@ -59,7 +59,7 @@ func waiting(n int) (world, error) {
 }
 
 // latencies compares our fetches with bare GETs of the same ranges.
-func (l *lab) latencies(s weather.Schedule, n int, rate float64) ([]round[job.Result], error) {
+func (l *lab) latencies(s weather.Schedule, n int, rate float64, hedgeBytes int64) ([]round[job.Result], error) {
 	w, err := waiting(n)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (l *lab) latencies(s weather.Schedule, n int, rate float64) ([]round[job.Re
 		return nil, err
 	}
 	ask := func(who string) func() (job.Result, error) {
-		j := job.Job{Work: "latency", Subject: who, PartSize: mib, Count: n, Memory: 1 << 30, Param: map[string]float64{"rate": rate}}
+		j := job.Job{Work: "latency", Subject: who, PartSize: mib, Count: n, Memory: 1 << 30, Param: map[string]float64{"rate": rate, "hedgeBytes": float64(hedgeBytes)}}
 		if who == segtier {
 			j.World = w.spec
 		} else {
@@ -91,7 +91,7 @@ func quantile(name string) func(job.Result) float64 {
 
 func firstBytes(l *lab) error {
 	s := weather.Schedule{FirstByte: constant(30 * time.Millisecond), ConnRate: 90 * mib}
-	rounds, err := l.latencies(s, scale(l, 100, 5), 0)
+	rounds, err := l.latencies(s, scale(l, 100, 5), 0, 0)
 	if err != nil {
 		return err
 	}
@@ -103,11 +103,11 @@ func demand(l *lab) error {
 	if err != nil {
 		return err
 	}
-	rounds, err := l.latencies(s, scale(l, 2000, 50), scale[float64](l, 200, 50))
+	rounds, err := l.latencies(s, scale(l, 2000, 50), scale[float64](l, 200, 50), 4*mib)
 	if err != nil {
 		return err
 	}
-	if err := l.showRounds("demand_p99", rounds, ratioOf(quantile("p99")), ""); err != nil {
+	if err := l.showRounds("demand_p99", rounds, ratioOf(quantile("p99")), "reads of up to 4 MiB hedged"); err != nil {
 		return err
 	}
 	return l.showRounds("demand_extra_gets", rounds, func(r round[job.Result]) float64 { return valueOf("gets", 1)(r) - 1 }, "")

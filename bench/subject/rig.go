@@ -64,7 +64,7 @@ func openRig(ctx context.Context, j job.Job) (*rig, error) {
 func newRig(j job.Job, tier *weather.Tier, meta metadata.Store, store objstore.Store) (*rig, error) {
 	r := &rig{tier: tier, store: store, hint: fetch.Hint(j.Param["hint"])}
 	var err error
-	if r.ep, err = endpoint.New(store, endpoint.Options{}); err != nil {
+	if r.ep, err = endpoint.New(store, endpoint.Options{HedgeBytes: int64(j.Param["hedgeBytes"])}); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
 	if r.cache, err = cache.New(cache.Options{MemoryBytes: j.Memory}); err != nil {
