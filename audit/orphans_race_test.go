@@ -17,7 +17,9 @@ import (
 	"github.com/segtier/segtier/metadata/metadatatest"
 	"github.com/segtier/segtier/object"
 	"github.com/segtier/segtier/objstore"
+	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/objstore/storetest"
+	"github.com/segtier/segtier/segment"
 	"github.com/segtier/segtier/transfer"
 )
 
@@ -178,15 +180,17 @@ func TestOrphansBesideACopy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		copyOne := func(s segment.Source) {
+			if _, err := copier.Copy(context.Background(), numbered{s, 99}, metadata.Writer{LeaderEpoch: 1 << 20}); err != nil {
+				t.Error(err)
+			}
+		}
+		copyOne(more.Segments[0]) // so that the partition is known
 		happened := false
 		store := &between{aged: aged{a.store, later}, at: at}
 		store.happen = func() {
 			happened = true
-			for _, s := range more.Segments {
-				if _, err := copier.Copy(context.Background(), numbered{s, 99}, metadata.Writer{LeaderEpoch: 1 << 20}); err != nil {
-					t.Error(err)
-				}
-			}
+			copyOne(more.Segments[1])
 		}
 		ep := newEndpoint(t, store)
 		o := a.options()
@@ -196,7 +200,6 @@ func TestOrphansBesideACopy(t *testing.T) {
 			t.Errorf("a copy before call %d: %+v, %v", at, report, err)
 		}
 		if !happened {
-			a.sound(t, "without a copy")
 			return
 		}
 		if report, all := found(t, a.meta, a.ep, audit.Options{}); report.Segments != atticSegments || report.Damaged != 0 {
@@ -300,6 +303,45 @@ func TestAgeIsAskedAgain(t *testing.T) {
 	report, err := audit.Orphans(t.Context(), a.meta, newEndpoint(t, stale{aged{a.store, 0}, infos}), o)
 	if err != nil || report.Deleted != 0 || report.Spared != 3 {
 		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// TestFinishedMeanwhile: a record that was STARTED when it was found and is FINISHED
+// when its turn comes is readable, and stays.
+func TestFinishedMeanwhile(t *testing.T) {
+	a := furnish(t)
+	log := testseg.Random(502, testseg.Options{Segments: 1, Batches: 3})
+	src := numbered{log.Segments[0], 98}
+	w := metadata.Writer{LeaderEpoch: 1 << 20}
+	broken := newEndpoint(t, storetest.Inject(a.store, storetest.Rules(storetest.Rule{Op: "upload", Key: "orders/*/98/*", Times: -1, Fault: storetest.Fault{Kind: storetest.FailBefore}})))
+	copying := func(ep *endpoint.Endpoint) error {
+		copier, err := lifecycle.NewCopier(a.meta, ep, lifecycle.CopierOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = copier.Copy(t.Context(), src, w)
+		return err
+	}
+	if err := copying(broken); !errors.Is(err, storetest.ErrInjected) {
+		t.Fatal(err)
+	}
+	o := a.options()
+	o.Apply = true
+	found := false
+	o.Found = func(f audit.Orphan) {
+		if f.Reason == audit.RecordAbandoned && f.Partition.Number == 98 {
+			found = true
+			if err := copying(newEndpoint(t, a.store)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	report, err := audit.Orphans(t.Context(), a.meta, a.ep, o)
+	if err != nil || !found || report.Spared != 1 || report.Ended != 2 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if v, err := audit.Verify(t.Context(), a.meta, a.ep, audit.Options{}); err != nil || v.Segments != atticSegments-1 || v.Damaged != 0 {
+		t.Errorf("%+v, %v", v, err)
 	}
 }
 
