@@ -62,6 +62,8 @@ fuzz: ## Run every fuzz target FUZZTIME times (default 2000x)
 .PHONY: soak
 soak: tools tools-soak ## The long variants of the tests, and fuzzing a hundred times longer
 	SEGTIER_SOAK=1 SEGTIER_GATEWAY=required $(GO) test -count=1 -timeout=120m $(PACKAGES)
+	SEGTIER_SOAK=1 $(GO) test -race -count=1 -timeout=120m -run=TestModel ./fetch
+	SEGTIER_SOAK=1 $(GO) test -tags=segtier_poison -count=1 -timeout=120m -run=TestModel ./fetch
 	$(MAKE) fuzz FUZZTIME=200000x
 
 .PHONY: bench
