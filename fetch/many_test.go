@@ -301,3 +301,26 @@ func TestFetchManyReusesAnswers(t *testing.T) {
 	releaseAll(answers)
 	x.close()
 }
+
+// What is being deleted is not served, though every byte of it is in memory; and
+// that costs the other partitions nothing.
+func TestFetchManyDeleted(t *testing.T) {
+	x := newTier(t, testseg.Random(11, testseg.Options{Segments: 2, Batches: 10}), tierOptions{})
+	defer x.close()
+	x.walk(1000)
+	x.forget()
+	x.remove(x.segs[0])
+	answers := x.many(t.Context(), 0, nil, x.request(x.start(), 1<<14), x.request(x.segs[1].StartOffset, 1<<14))
+	defer func() { releaseAll(answers) }()
+	var skipped *fetch.SkippedError
+	if err := answers[0].Err; !errors.As(err, &skipped) || skipped.Next != x.segs[1].StartOffset || answers[0].Result.Size() != 0 {
+		t.Errorf("of a segment that is being deleted: %v, %d bytes", err, answers[0].Result.Size())
+	}
+	if answers[1].Err != nil {
+		t.Fatal(answers[1].Err)
+	}
+	x.check(&answers[1].Result, x.batches(), x.segs[1].StartOffset, 1<<14)
+	if gets := x.forget(); len(gets) != 0 {
+		t.Errorf("%d GETs for what is in memory", len(gets))
+	}
+}
