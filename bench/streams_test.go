@@ -4,11 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/segtier/segtier/bench/subject"
 	"github.com/segtier/segtier/bench/weather"
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/objstore/s3"
 )
@@ -106,4 +113,244 @@ func TestSequentialReads(t *testing.T) {
 	if mine.Wasted != 0 || mine.Ahead < 56<<20 {
 		t.Errorf("%+v", mine)
 	}
+}
+
+// line is a store whose connections have a rate each, and all together another,
+// and which takes its time for the first byte. In a synctest bubble it takes no
+// other time at all, so that what is measured is what a reader asks for and when.
+type line struct {
+	objstore.Store
+	first            time.Duration
+	connection, link float64 // bytes/s
+
+	mu   sync.Mutex
+	free time.Time // when the link is; guarded by mu
+	gets int       // guarded by mu
+}
+
+func (l *line) Get(ctx context.Context, key string, off, n int64, o objstore.GetOptions) (objstore.Info, io.ReadCloser, error) {
+	l.mu.Lock()
+	l.gets++
+	l.mu.Unlock()
+	select {
+	case <-time.After(l.first):
+	case <-ctx.Done():
+		return objstore.Info{}, nil, ctx.Err()
+	}
+	info, body, err := l.Store.Get(ctx, key, off, n, o)
+	if err != nil {
+		return info, nil, err
+	}
+	return info, &wire{ReadCloser: body, line: l, ctx: ctx, free: time.Now()}, nil
+}
+
+// wire is the body of an answer.
+type wire struct {
+	io.ReadCloser
+	line *line
+	ctx  context.Context
+	free time.Time // when the connection is
+}
+
+func (w *wire) Read(p []byte) (int, error) {
+	n, err := w.ReadCloser.Read(p[:min(len(p), 64<<10)])
+	took := func(rate float64) time.Duration { return time.Duration(float64(n) / rate * 1e9) }
+	now := time.Now()
+	w.line.mu.Lock()
+	if w.line.free.Before(now) {
+		w.line.free = now
+	}
+	w.line.free = w.line.free.Add(took(w.line.link))
+	until := w.line.free
+	w.line.mu.Unlock()
+	if w.free.Before(now) {
+		w.free = now
+	}
+	w.free = w.free.Add(took(w.line.connection))
+	if until.Before(w.free) {
+		until = w.free
+	}
+	select {
+	case <-time.After(time.Until(until)):
+	case <-w.ctx.Done():
+		return 0, w.ctx.Err()
+	}
+	return n, err
+}
+
+// catchUp is the rate at which one consumer reads a tier over a line, as a share
+// of what there is.
+func catchUp(t *testing.T, l *line, memory int64, spec weather.Spec, hint fetch.Hint) (share float64, st fetch.Stats) {
+	tier, err := spec.Tier()
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta, err := tier.Metadata()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Store = subject.NewStore()
+	ep, err := endpoint.New(l, endpoint.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cache.New(cache.Options{MemoryBytes: memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := fetch.New(meta, ep, c, fetch.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &sky{t: t, tier: tier, reader: r}
+	began := time.Now()
+	if err := k.read(t.Context(), 0, 0, tier.EndOffset(), hint); err != nil {
+		t.Fatal(err)
+	}
+	rate := float64(tier.PartitionBytes()) / time.Since(began).Seconds()
+	st = r.Stats()
+	err = r.Close()
+	c.Close()
+	if err := errors.Join(err, ep.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return rate / min(l.link, 64*l.connection), st
+}
+
+// A consumer that catches up gets what the line gives, however slow a connection
+// is and however little memory there is; with few GETs where connections are fast.
+func TestCatchUpRate(t *testing.T) {
+	const mib = 1 << 20
+	spec := weather.Spec{SegmentBytes: 64 * mib, Segments: 2}
+	for _, c := range []struct {
+		name             string
+		connection, link float64
+		first            time.Duration
+		memory           int64
+		hint             fetch.Hint
+		least            float64
+		gets             int64
+	}{
+		{"slow connections, announced", 8 * mib, 128 * mib, 30 * time.Millisecond, 64 * mib, fetch.Sequential, .87, 130},
+		{"slow connections, detected", 8 * mib, 128 * mib, 30 * time.Millisecond, 64 * mib, fetch.Detect, .75, 130},
+		{"fast connections", 1000 * mib, 1000 * mib, time.Millisecond, 64 * mib, fetch.Detect, .9, 14},
+		{"as S3", 60 * mib, 240 * mib, 30 * time.Millisecond, 256 * mib, fetch.Scan, .8, 60},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				share, st := catchUp(t, &line{first: c.first, connection: c.connection, link: c.link}, c.memory, spec, c.hint)
+				t.Logf("%.3f, %+v", share, st)
+				if share < c.least {
+					t.Errorf("%.2f of the line, want %.2f", share, c.least)
+				}
+				if st.DataGets > c.gets {
+					t.Errorf("%d GETs, want at most %d", st.DataGets, c.gets)
+				}
+			})
+		})
+	}
+}
+
+// 1,000 consumers in 256 MiB, each a partition of its own: every one gets all its
+// bytes, nothing is read twice, and no GET is made that one consumer alone would
+// not have made.
+func TestThousandStreams(t *testing.T) {
+	const streams, segment = 1000, 4 << 20
+	k := newSky(t, weather.Spec{Partitions: streams, SegmentBytes: segment}, weather.Schedule{}, 256<<20)
+	errs := make([]error, streams)
+	var running sync.WaitGroup
+	for p := range streams {
+		running.Go(func() { errs[p] = k.read(t.Context(), p, 0, k.tier.EndOffset()/4, fetch.Detect) })
+	}
+	running.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	st, mine := k.server.Stats(), k.reader.Stats()
+	if used, budget := k.cache.Stats().Used, int64(256<<20); used > budget {
+		t.Errorf("%d bytes in use of %d", used, budget)
+	}
+	if st.DuplicateBytes > mine.GapBytes+mine.Wasted || st.TailGets > streams+streams/10 {
+		t.Errorf("%d bytes twice, %d for gaps, %d in vain, %d tails", st.DuplicateBytes, mine.GapBytes, mine.Wasted, st.TailGets)
+	}
+	t.Logf("%d data GETs, %d tails, %+v", st.DataGets, st.TailGets, mine)
+}
+
+// In any weather, alone and mixed, consumers in sequence, at random and jumping get
+// the right bytes or a typed error by their deadline, and nothing is left behind.
+func TestEveryWeather(t *testing.T) {
+	faults := map[string]weather.Fault{}
+	for _, kind := range []weather.Kind{
+		weather.Stall, weather.Reset, weather.Cut, weather.Short, weather.Whole, weather.WrongRange, weather.WrongETag, weather.Flip,
+		weather.Throttle, weather.Internal, weather.Refuse, weather.Missing, weather.Late,
+	} {
+		f := weather.Fault{Kind: kind, Share: .1, At: -1}
+		switch kind {
+		case weather.Stall, weather.Late:
+			f.For = weather.Duration(50 * time.Millisecond)
+		case weather.Throttle, weather.Internal, weather.Refuse, weather.Missing, weather.Whole, weather.WrongRange, weather.WrongETag:
+			f.At = 0
+		}
+		faults[string(kind)] = f
+	}
+	schedules := map[string]weather.Schedule{}
+	all := weather.Schedule{Seed: 7}
+	for name, f := range faults {
+		schedules[name] = weather.Schedule{Seed: 5, Faults: []weather.Fault{f}}
+		f.Share = .01
+		all.Faults = append(all.Faults, f)
+	}
+	schedules["all"] = all
+	for name, schedule := range schedules {
+		t.Run(name, func(t *testing.T) {
+			k := newSky(t, weather.Spec{Partitions: 3, SegmentBytes: 6 << 20, Segments: 2, ChunkBytes: 256 << 10}, schedule, 16<<20)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			var running sync.WaitGroup
+			errs := make([]error, 6)
+			for i := range errs {
+				running.Go(func() { errs[i] = k.wander(ctx, i) })
+			}
+			running.Wait()
+			if err := errors.Join(errs...); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// wander reads as stream i does: in sequence, at random, or jumping. A typed error
+// is no failure; the next read goes on behind it.
+func (k *sky) wander(ctx context.Context, i int) error {
+	p, end := i%3, k.tier.EndOffset()
+	rng := rand.New(rand.NewPCG(uint64(i), 1))
+	var res fetch.Result
+	defer res.Release()
+	offset := int64(0)
+	for range 40 {
+		req := fetch.Request{Partition: k.tier.Partition(p), Offset: offset, MaxBytes: 256 << 10, Hint: fetch.Hint(i % 5)}
+		err := k.reader.Fetch(ctx, req, &res)
+		switch {
+		case err == nil:
+			v := k.tier.Verifier(p, res.FirstOffset())
+			if _, err := res.WriteTo(v); err != nil {
+				return err
+			}
+			offset = res.NextOffset()
+		case ctx.Err() != nil:
+			return fmt.Errorf("stream %d, offset %d: not done by the deadline: %w", i, offset, err)
+		case errors.Is(err, fetch.ErrUnavailable), errors.Is(err, fetch.ErrCorruption), errors.Is(err, objstore.ErrRefused):
+			offset += 16
+		default:
+			return fmt.Errorf("stream %d, offset %d: %w", i, offset, err)
+		}
+		switch i / 2 {
+		case 1:
+			offset = rng.Int64N(end)
+		case 2:
+			offset += rng.Int64N(64) - 8
+		}
+		offset = max(offset, 0) % end
+	}
+	return nil
 }

@@ -3,9 +3,10 @@ package fetch
 import (
 	"context"
 	"errors"
+	"hash/crc32"
+	"time"
 
 	"github.com/segtier/segtier/cache"
-	"github.com/segtier/segtier/checksum"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/objstore/endpoint"
 )
@@ -14,13 +15,20 @@ import (
 // for it asks again, knowing better.
 var errGuess = errors.New("fetch: the chunk was another one than was guessed")
 
+// usualChunk is the length of a chunk if nobody chose another.
+const usualChunk = 1 << 20
+
 // guess has the first chunk of a segment read while its tail t is on its way, if
 // that is where offset is: for a reader in sequence the two take the time of one.
 // The guess is made only where it cannot well be wrong: the first offset is in the
-// first chunk, and chunks are as long as those of the segments seen before. What
+// first chunk, and chunks are as long as those of the segments seen before, or as
+// is usual. What
 // was read is verified by the tail before anybody gets it.
 func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, offset int64) {
 	size := r.chunkSize.Load()
+	if size == 0 && seg.SizeBytes >= 4*usualChunk {
+		size = usualChunk
+	}
 	if size == 0 || offset != seg.StartOffset || seg.SizeBytes <= 0 || t.guessed.Swap(true) {
 		return
 	}
@@ -40,16 +48,21 @@ func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, offs
 	objectKey, loc, err := location(seg)
 	if err != nil {
 		fill.Fail(errGuess)
+		fill.Release()
 		return
 	}
 	r.spawn(ctx, fillActivity, fill.Fail, func(ctx context.Context) {
 		defer fill.Release()
+		began := time.Now()
 		r.stats.dataGets.Add(1)
 		r.stats.dataBytes.Add(n)
 		_, readErr := r.ep.Read(ctx, endpoint.ReadRequest{
 			Key: objectKey, ObjectSize: loc.ObjectSize,
 			Pieces: []endpoint.Piece{{Buf: fill.Buf(), NoVerify: true}},
 		})
+		if readErr == nil {
+			r.meter.note(n, 0, time.Since(began), time.Since(began))
+		}
 		select {
 		case <-t.done:
 		case <-ctx.Done():
@@ -60,7 +73,7 @@ func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, offs
 		case t.err != nil || len(t.Table.Chunks) == 0 || t.Table.Len(0) != n:
 			r.stats.wasted.Add(n)
 			fill.Fail(errGuess)
-		case readErr == nil && checksum.CRC32C(fill.Buf()) == t.Table.Chunks[0].CRC32C:
+		case readErr == nil && crc32.Checksum(fill.Buf(), crc32.MakeTable(crc32.Castagnoli)) == t.Table.Chunks[0].CRC32C:
 			r.annotate(t, fill)
 			fill.Done()
 		default:

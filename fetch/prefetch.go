@@ -24,6 +24,7 @@ type ahead struct {
 	window int64   // bytes that may be between at and front; 0: nothing yet
 	unit   int64   // bytes of a run
 	far    bool    // it catches up
+	grows  bool    // there is memory for more runs, or for more that are shorter
 	retry  int64   // position from which on it is worth while to ask for more
 }
 
@@ -164,7 +165,7 @@ func (r *Reader) plan(s *stream, chunk int64) bool {
 	if !s.search.informed {
 		// How fast a connection is will be known soon. A long run on a slow one would
 		// hold up everything behind it.
-		unit /= 8
+		unit /= 16
 	}
 	if s.hint == Detect {
 		// What it has read says how much it may read on.
@@ -175,12 +176,27 @@ func (r *Reader) plan(s *stream, chunk int64) bool {
 		unit = min(unit, r.o.RunBytes/2)
 	}
 	for unit > chunk && unit*runs > share {
-		unit /= 2
+		// Short of memory, fewer runs. But where connections are slow, the reader waits
+		// long for the end of each run, and more and shorter ones serve it better.
+		if runs > 2 && (rate >= slowConnection || rate > 0 && float64(unit)/rate < shortRun.Seconds()) {
+			runs /= 2
+		} else {
+			unit /= 2
+		}
 	}
+	s.grows = runs == int64(s.search.runs()) && (2*runs*unit <= share || rate < slowConnection && unit > chunk)
 	s.unit = max(unit, chunk)
-	s.window = min(s.unit*runs, share)
+	s.window = min(s.unit*runs*3/2, share) // what has come and is not read yet is no run in flight
 	return s.window >= chunk
 }
+
+const (
+	// slowConnection is a rate, in bytes/s, far below what object stores give.
+	slowConnection = 32 << 20
+	// shortRun is how long a run may take on a slow connection if more of them are
+	// wanted than there is memory for.
+	shortRun = 150 * time.Millisecond
+)
 
 // wait is how long a read waited for the store.
 type wait struct {
@@ -228,7 +244,7 @@ func (rd *reading) ask(ctx context.Context, req *Request, at *place, offset, lim
 	if n := len(fills); n > 0 {
 		l := &s.way[0]
 		for _, f := range fills {
-			if pos := l.start + t.Table.Start(int(f.Key().Chunk)); pos < s.was {
+			if pos := l.start + t.Table.Start(int(f.Key().Chunk)); s.window > 0 && pos < s.was {
 				r.lost(t.Table.Len(int(f.Key().Chunk))) // it was here, and went before it was read
 			}
 		}
@@ -268,24 +284,9 @@ func (r *Reader) served(s *stream, w *wait, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.window > 0 && s.search.read(bytes, stalled, s.window) {
-		s.search.judge(time.Now(), r.grows(s))
+		s.search.judge(time.Now(), s.grows)
 	}
 }
-
-// grows says whether s may have more runs in flight: if there is memory for
-// them, or if one takes so long that shorter ones are better.
-func (r *Reader) grows(s *stream) bool {
-	share := r.cache.MemoryBytes() / 2 / max(r.streams.n.Load(), 1)
-	if s.unit*int64(s.search.runs())*2 <= share {
-		return true
-	}
-	_, rate := r.meter.known()
-	return rate > 0 && float64(s.unit)/rate > slowRun.Seconds()
-}
-
-// slowRun is how long a run may take before it is better to have two of half the
-// length: a reader must wait for the first of them.
-const slowRun = 400 * time.Millisecond
 
 // more fetches ahead of s, which is locked, as far as its window allows.
 func (rd *reading) more(ctx context.Context, s *stream, tenant string) {

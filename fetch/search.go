@@ -33,7 +33,7 @@ func (q *search) runs() int { return 2 << q.level }
 // many as are usually needed, so that little is left to search. 0 is not known:
 // several short ones then.
 func (q *search) start(connection float64) {
-	*q = search{backoff: 4, informed: connection > 0, level: 2}
+	*q = search{backoff: 4, informed: connection > 0, level: 3}
 	if connection > 0 {
 		q.level = 0
 	}

@@ -75,10 +75,14 @@ func TestSequenceOfGets(t *testing.T) {
 					joined++
 					data[g[1]-g[0]]++
 				}
-				if tails != 3 || int64(x.reader.Stats().DataBytes) != 96*chunk {
+				if tails != 3 || x.reader.Stats().DataBytes != 96*chunk {
 					t.Errorf("%d tails, %d bytes of %d: %v", tails, x.reader.Stats().DataBytes, 96*chunk, gets)
 				}
-				if joined > 14 || data[16] < 2 {
+				most := 14
+				if hint != fetch.Detect {
+					most += 24 // short ones until it is known how fast a connection is
+				}
+				if joined > most || data[16] < 2 {
 					t.Errorf("%d GETs for 96 chunks: %v", joined, gets)
 				}
 				if hint == fetch.Detect && (gets[1] != [2]int64{0, 1}) {

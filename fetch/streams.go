@@ -159,7 +159,7 @@ func (ss *streams) follow(last *stream, k *cursor, start, offset int64, c int, h
 		sh.lanes[k.p] = l
 	}
 	var oldest *stream
-	age := int64(-1)
+	age := int64(0)
 	for _, s := range l.all {
 		s.mu.Lock()
 		if s.of(k, start, offset, c) {
@@ -170,7 +170,7 @@ func (ss *streams) follow(last *stream, k *cursor, start, offset int64, c int, h
 		if s.reads > 1 {
 			a /= 16 // one that never went on is replaced sooner
 		}
-		if a > age {
+		if oldest == nil || a > age { // below 0 if it was read by one that came later
 			oldest, age = s, a
 		}
 		s.mu.Unlock()
@@ -219,5 +219,8 @@ func (ss *streams) share(s *stream, now time.Time, budget int64) int64 {
 	}
 	n := int64(len(ss.active))
 	ss.n.Store(n)
-	return budget / (4*n + 4*max(0, n-4))
+	if n == 1 {
+		return budget / 8 * 5
+	}
+	return budget / (2*n + 2*max(0, n-4))
 }
