@@ -40,6 +40,34 @@
 // to hold no transaction is not looked at, and that there are none up to the end of
 // the tier is found out once for each View.
 //
+// # Fetching ahead
+//
+//	reads ─► stream: who reads in sequence (detected, or announced: Hint, Stream)
+//	           │
+//	           ├─ demand    the chunk asked for is the beginning of a run
+//	           ├─ runs      8 MiB, 16 MiB for who catches up, cut on a grid of their length
+//	           ├─ window    at ──────── read ahead, here or on its way ──────── front
+//	           └─ segments  along the lineage; the next tail before its data
+//
+// A stream is recognised at its second read that begins where one ended. From then
+// on it may jump a little, or ahead over what is on its way, and reads from memory
+// count like others. Of how many of its runs are in flight, the first guess comes
+// from how fast one connection was; then it is searched: twice as many while the
+// stream waits and the rate answers, fewer when it does not wait. Where connections
+// are slow and memory is short, runs get shorter; where they are fast, fewer.
+//
+// What is ahead of all streams together has half of the cache's budget at most (five
+// eighths if there is one stream, a quarter if there are many), in equal shares.
+// Memory for it is taken only if it is free or nobody is known to need it, and never
+// waited for. Who stops reading is not fetched ahead for. What was fetched and
+// not read is counted, and halves the shares when it is more than a tenth.
+//
+// Tail and first chunk of a cold segment are asked for at once, if the read begins
+// with the segment. Elsewhere it is not known which chunk an offset is in.
+//
+// A run may read over a chunk or two that are here, if that takes less time than
+// the first byte of another GET.
+//
 // # Where a read ends
 //
 //	data               whole batches, at least one; the first has LastOffset ≥ Offset
@@ -76,11 +104,16 @@
 //
 // Where the store has no object, another one, or wrong bytes, metadata is read
 // again. If the segment is not FINISHED any more, retention was faster
-// ([SkippedError]); if it is, this is damage ([CorruptionError]).
+// ([SkippedError]); if it is, this is damage ([CorruptionError]). A missing object
+// of a segment that became FINISHED within Options.VisibilityGrace may not be
+// visible yet ([ErrUnavailable]). An object with another identity than before is
+// read once more without asking for one: the sums are the identity.
 //
 // # Not handled
 //
-// Nothing is fetched ahead of need, and requests are not scheduled between
-// readers beyond the order in which the endpoint serves them. A host that keeps
+// Demands of several callers for chunks beside each other are one GET only if they
+// are of one stream or meet in a run that is on its way: two strangers who ask at
+// the same moment for two neighbours make two. Runs that have begun are not
+// cancelled when their stream goes elsewhere. A host that keeps
 // Results unreleased keeps memory from others: Fetch waits for it, as long as its context lasts.
 package fetch

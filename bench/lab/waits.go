@@ -5,6 +5,7 @@ import (
 
 	"github.com/segtier/segtier/bench/job"
 	"github.com/segtier/segtier/bench/weather"
+	"github.com/segtier/segtier/fetch"
 )
 
 // constant is a latency that is always the same.
@@ -33,7 +34,12 @@ func catchUp(l *lab) error {
 	if err != nil {
 		return err
 	}
-	rounds, err := l.repeat(func() (job.Result, error) { return l.fill(segtier, w, settings{}) })
+	// It announces itself, as who has a whole log before it can.
+	j := job.Job{
+		Work: "fill", Subject: segtier, World: w.spec, Memory: 64 * mib,
+		Param: map[string]float64{"hint": float64(fetch.Sequential)},
+	}
+	rounds, err := l.repeat(func() (job.Result, error) { return l.run(j, wants{"": w.log}) })
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ type rig struct {
 	ep     *endpoint.Endpoint
 	cache  *cache.Cache
 	reader *fetch.Reader
+	hint   fetch.Hint // of every fetch
 }
 
 // openTier makes the generated tier of a job.
@@ -61,7 +62,7 @@ func openRig(ctx context.Context, j job.Job) (*rig, error) {
 }
 
 func newRig(j job.Job, tier *weather.Tier, meta metadata.Store, store objstore.Store) (*rig, error) {
-	r := &rig{tier: tier, store: store}
+	r := &rig{tier: tier, store: store, hint: fetch.Hint(j.Param["hint"])}
 	var err error
 	if r.ep, err = endpoint.New(store, endpoint.Options{}); err != nil {
 		return nil, errors.Join(err, r.close())
@@ -99,7 +100,7 @@ func (r *rig) done(err *error) { *err = errors.Join(*err, r.close()) }
 
 // request asks for partition p from offset on.
 func (r *rig) request(p int, offset int64, maxBytes int) fetch.Request {
-	return fetch.Request{Partition: r.tier.Partition(p), Offset: offset, MaxBytes: maxBytes}
+	return fetch.Request{Partition: r.tier.Partition(p), Offset: offset, MaxBytes: maxBytes, Hint: r.hint}
 }
 
 // walk fetches the offsets [from, until) of partition p, maxBytes at a time, and
