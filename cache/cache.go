@@ -34,6 +34,11 @@ type Cache struct {
 	shards [numShards]shard
 	logs   [numLogShards]logShard
 	slabs  slabs
+
+	stripes    sync.Pool // of *uint8 in numbers: each processor finds its own again
+	numbers    [numStripes]uint8
+	nextNumber atomic.Uint32
+
 	leaks  atomic.Int64 // leases that were never released; counted with the tag segtier_poison
 	ledger ledger
 	policy *policy
@@ -51,6 +56,10 @@ func New(o Options) (*Cache, error) {
 	c.ledger.budget = o.MemoryBytes
 	c.ledger.budgetNow.Store(o.MemoryBytes)
 	c.ledger.mainTarget = o.MemoryBytes / 10
+	for i := range c.numbers {
+		c.numbers[i] = uint8(i)
+	}
+	c.stripes.New = func() any { return &c.numbers[c.nextNumber.Add(1)%numStripes] }
 	c.slabs.heap = !offHeap || o.OnHeap
 	if c.policy, err = newPolicy(o.MemoryBytes, c.exit); err != nil {
 		return nil, err
@@ -91,20 +100,29 @@ func (c *Cache) Acquire(k Key, size int, r *Reservation, l *Lease) (Outcome, Fil
 	return c.lead(&k, hash, int64(size), r, l)
 }
 
+// stripe returns the stripe of the processor that we run on, nearly always.
+func (c *Cache) stripe() uint8 {
+	n := c.stripes.Get().(*uint8)
+	at := *n
+	c.stripes.Put(n)
+	return at
+}
+
 // join leases an entry, if it is still alive.
 func (c *Cache) join(s *shard, e *entry, l *Lease) Outcome {
-	state, ok := e.retain()
+	at := c.stripe()
+	state, ok := e.retain(at)
 	switch {
 	case !ok:
 		return Missing
 	case state&ready == 0:
 		s.joins.Add(1)
-		l.line, l.e, l.ready = l.line.begin(e), e, false
+		l.line, l.e, l.at, l.ready = l.line.begin(e), e, at, false
 		return Joined
 	case state&(judged|touched) == judged:
 		c.policy.touch(e)
 	}
-	l.line, l.e, l.ready = l.line.begin(e), e, true
+	l.line, l.e, l.at, l.ready = l.line.begin(e), e, at, true
 	return Hit
 }
 
@@ -112,8 +130,18 @@ func (c *Cache) join(s *shard, e *entry, l *Lease) Outcome {
 func (c *Cache) lead(k *Key, hash uint64, size int64, r *Reservation, l *Lease) (Outcome, Fill) {
 	s := c.shardOf(hash)
 	s.mu.Lock()
-	if e := s.tab.Load().find(k, hash); e != nil {
-		if o := c.join(s, e, l); o != Missing {
+	for e := s.tab.Load().find(k, hash); e != nil && e.state.Load()&gone == 0; e = s.tab.Load().find(k, hash) {
+		o := c.join(s, e, l)
+		if o == Missing && e.state.Load()&gone == 0 {
+			// Somebody looks whether it can be evicted, under this lock. If not, it can be
+			// leased again afterwards.
+			s.mu.Unlock()
+			c.ledger.mu.Lock()
+			c.ledger.mu.Unlock() //nolint:staticcheck // to wait for who holds it
+			s.mu.Lock()
+			continue
+		}
+		if o != Missing {
 			s.mu.Unlock()
 			return o, Fill{}
 		}
@@ -124,7 +152,8 @@ func (c *Cache) lead(k *Key, hash uint64, size int64, r *Reservation, l *Lease) 
 	}
 	s.leads++
 	e := &entry{c: c, key: *k, hash: hash, size: size, id: identity(c.hash(*k)), done: make(chan struct{})}
-	e.state.Store(2) // references: the run's and this lease
+	at := c.stripe()
+	e.leases[at].n.Store(1)
 	s.put(e)
 	s.mu.Unlock()
 
@@ -134,7 +163,7 @@ func (c *Cache) lead(k *Key, hash uint64, size int64, r *Reservation, l *Lease) 
 	c.ledger.bytes[filling] += e.size
 	c.ledger.mu.Unlock()
 	c.policy.missed(e)
-	l.line, l.e = l.line.begin(e), e
+	l.line, l.e, l.at = l.line.begin(e), e, at
 	return Led, Fill{e}
 }
 

@@ -157,8 +157,8 @@ func TestHitJoinLead(t *testing.T) {
 		l.Release()
 		l.Release() // idempotent
 	}
-	if e := resident(c, k); e.refs() != 1 {
-		t.Fatalf("%d references after all were released, want the cache's own", e.refs())
+	if resident(c, k).leased() {
+		t.Fatal("still leased after all were released")
 	}
 	r.Release()
 	r.Release()

@@ -27,9 +27,12 @@
 //
 // # Hits
 //
-// A hit takes no lock and writes to one word, of the chunk's own header: the count of
-// references, which it may raise from one but never from zero, with the count of
-// hits in the same word. Readers walk a hash table whose slots only writers, under
+// A hit takes no lock and writes to one word, of the chunk's own header: a count of
+// leases, with the count of hits in the same word. The count is in four stripes, and each
+// processor uses its own, so that two of them do not hand one cache line to and fro. Who
+// evicts a chunk marks the stripes dead, one after the other, if they are at zero; a
+// count never rises on a stripe that is dead, and if one is not at zero all come back to
+// life, which whoever met a dead one waits for. Readers walk a hash table whose slots only writers, under
 // the shard's lock, change; what they miss there is looked for again under the lock.
 // Headers are never recycled, so that whatever a stale pointer finds is a header,
 // with no reference left.

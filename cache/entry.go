@@ -24,6 +24,10 @@ const (
 // stale pointer to it, in ristretto or anywhere, finds refs at zero and stays
 // away. Only the garbage collector ends it.
 type entry struct {
+	// leases counts the leases, in stripes, and the hits. A count never rises once
+	// its stripe is dead, and either all are or none is for good.
+	leases [numStripes]stripe
+
 	c    *Cache
 	key  Key
 	size int64
@@ -31,10 +35,7 @@ type entry struct {
 
 	hash uint64 // of the key, for the table
 
-	// state is references, flags and hits in one word, so that a hit writes but
-	// once. The references are the leases, plus one: the run's while it fills, then
-	// the cache's for the residency. They never rise from zero.
-	state atomic.Uint64
+	state atomic.Uint32 // flags
 
 	slab    slab          // what buf is cut from
 	buf     []byte        // size bytes; taken by the run, constant from done until freed
@@ -65,64 +66,106 @@ type entry struct {
 	seq     int64  // clock when it was new, or had new hits then
 }
 
-// What entry.state is made of.
+// numStripes is how many counts the leases of a chunk are spread over. Two cores
+// that lease the same chunk all the time would hand one count to and fro, which
+// takes longer than the rest of a hit.
+const numStripes = 4
+
+// stripe is a part of an entry's leases, on a cache line of its own: in the lower
+// half how many there are, and dead; in the upper half how often it was hit,
+// modulo 2^32.
+type stripe struct {
+	n atomic.Uint64
+	_ [56]byte
+}
+
 const (
-	refsMask = 1<<28 - 1
-	ready    = 1 << 28 // the bytes are there: done is closed without err, or just about to be
-	judged   = 1 << 29 // in main: hits count for ristretto
-	touched  = 1 << 30 // hits since it was last told wait for ristretto already
-	oneHit   = 1 << 32 // hits since the beginning, modulo 2^32
+	countMask = 1<<31 - 1
+	dead      = 1 << 31 // nobody can lease it
+	oneHit    = 1 << 32
 )
 
-func (e *entry) refs() uint64 { return e.state.Load() & refsMask }
-func (e *entry) hits() uint32 { return uint32(e.state.Load() >> 32) }
+// Flags of entry.state.
+const (
+	ready   = 1 << iota // the bytes are there: done is closed without err, or just about to be
+	judged              // in main: hits count for ristretto
+	touched             // hits since it was last told wait for ristretto already
+	orphan              // the run's or the cache's reference is gone: freed with the last lease
+	gone                // all stripes are dead for good; set under ledger.mu
+)
 
-// retain adds a reference unless none is left, and a hit if the bytes are there.
-// It returns the state before.
-func (e *entry) retain() (state uint64, ok bool) {
+// retain adds a lease, and a hit if the bytes are there, unless the stripe is
+// dead. It returns the flags.
+func (e *entry) retain(stripe uint8) (state uint32, ok bool) {
+	n := &e.leases[stripe].n
 	for {
-		s := e.state.Load()
-		if s&refsMask == 0 {
-			return s, false
+		old := n.Load()
+		if old&dead != 0 {
+			return 0, false
 		}
-		next := s + 1
-		if s&ready != 0 {
+		// After dead was seen not to be set: flags of a life that has ended are not used.
+		state := e.state.Load()
+		next := old + 1
+		if state&ready != 0 {
 			next += oneHit
 		}
-		if e.state.CompareAndSwap(s, next) {
-			return s, true
+		if n.CompareAndSwap(old, next) {
+			return state, true
 		}
 	}
 }
 
-// drop gives a reference back and returns how many are left.
-func (e *entry) drop() uint64 { return e.state.Add(^uint64(0)) & refsMask }
-
-// kill takes the last reference if it is the only one: from then on nobody can
-// lease the entry.
-func (e *entry) kill() bool {
-	for {
-		s := e.state.Load()
-		if s&refsMask != 1 {
-			return false
-		}
-		if e.state.CompareAndSwap(s, s-1) {
+// leased reports whether somebody leases the entry.
+func (e *entry) leased() bool {
+	for i := range e.leases {
+		if e.leases[i].n.Load()&countMask != 0 {
 			return true
 		}
 	}
+	return false
 }
 
-// release gives a lease's reference back.
-func (e *entry) release() {
-	switch e.drop() {
-	case 0:
-		e.c.finish(e)
-	case 1:
-		// Only the cache is left: who waits for memory may have it. A waiter
-		// announces itself before it looks for something to evict, and we let go
-		// before we look for waiters: one of the two sees the other.
-		if e.c.ledger.pressure.Load() > 0 {
-			e.c.grant()
+func (e *entry) hits() (n uint32) {
+	for i := range e.leases {
+		n += uint32(e.leases[i].n.Load() >> 32)
+	}
+	return n
+}
+
+// kill sees to it that nobody can lease the entry any more, if nobody does. Who
+// tries meanwhile, on a stripe that is dead already, must ask again under
+// ledger.mu, which the caller holds: it may come back to life.
+func (e *entry) kill() bool {
+	for i := range e.leases {
+		n := &e.leases[i].n
+		for {
+			old := n.Load()
+			if old&countMask != 0 {
+				for j := range i {
+					e.leases[j].n.And(^uint64(dead))
+				}
+				return false
+			}
+			if n.CompareAndSwap(old, old|dead) {
+				break
+			}
 		}
+	}
+	e.state.Or(gone)
+	return true
+}
+
+// release gives a lease back.
+func (e *entry) release(stripe uint8) {
+	if e.leases[stripe].n.Add(^uint64(0))&countMask != 0 {
+		return
+	}
+	// Maybe the last one. An orphan is freed by whoever finds no lease any more: it
+	// becomes one before that is looked at, and we let go before we look: one of
+	// the two sees the other. So it is with those who wait for memory.
+	if e.state.Load()&orphan != 0 {
+		e.c.finish(e)
+	} else if e.c.ledger.pressure.Load() > 0 {
+		e.c.grant()
 	}
 }

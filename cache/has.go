@@ -5,7 +5,7 @@ package cache
 func (c *Cache) Has(k Key) bool {
 	hash := hashOf(&k)
 	e := c.shardOf(hash).tab.Load().find(&k, hash)
-	return e != nil && e.refs() > 0
+	return e != nil && e.state.Load()&gone == 0
 }
 
 // Ready reports whether the bytes are there: that Wait would not wait.

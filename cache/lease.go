@@ -10,6 +10,7 @@ import (
 type Lease struct {
 	line  lifeline
 	e     *entry
+	at    uint8 // stripe that it is counted in
 	ready bool
 }
 
@@ -73,6 +74,7 @@ func (l *Lease) Release() {
 		return
 	}
 	l.line.end()
+	at := l.at
 	*l = Lease{}
-	e.release()
+	e.release(at)
 }

@@ -267,11 +267,13 @@ func (c *Cache) unreserve(n int64) {
 	c.unlock()
 }
 
-// finish frees an entry whose last reference is gone. It had been detached:
-// a resident entry has the cache's reference.
+// finish frees an orphan if its last lease is gone; nobody has done so before, or
+// it is freed already.
 func (c *Cache) finish(e *entry) {
 	c.ledger.mu.Lock()
-	c.ledger.move(e, freed)
+	if e.region == detached && e.kill() {
+		c.ledger.move(e, freed)
+	}
 	c.ledger.serve()
 	c.unlock()
 }
@@ -298,9 +300,10 @@ func (g *ledger) detach(e *entry) (was region) {
 	return was
 }
 
-// drop gives a reference back that is not a lease's. The caller holds mu.
+// drop gives the reference back that is not a lease's. The caller holds mu.
 func (g *ledger) drop(e *entry) {
-	if e.drop() == 0 {
+	e.state.Or(orphan)
+	if e.kill() {
 		g.move(e, freed)
 	}
 }

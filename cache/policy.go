@@ -114,7 +114,7 @@ func (p *policy) offer(e *entry, maxCost int64) bool {
 	stale := p.stale
 	p.stale = nil
 	for _, t := range p.touched {
-		t.state.And(^uint64(touched)) // before hits are read: later ones come again
+		t.state.And(^uint32(touched)) // before hits are read: later ones come again
 		p.tell(t)
 	}
 	clear(p.touched)

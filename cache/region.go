@@ -23,7 +23,7 @@ func (s *set) idle(enough int64) (n int64) {
 		if n >= enough {
 			break
 		}
-		if e.refs() == 1 {
+		if !e.leased() {
 			n += e.size
 		}
 	}
@@ -94,7 +94,7 @@ func (g *ledger) worst() (victim *entry, dead bool) {
 	var buf [samples + poolSize]candidate
 	list := buf[:0]
 	add := func(e *entry) {
-		if e.region != window || e.refs() != 1 {
+		if e.region != window || e.leased() {
 			return
 		}
 		for _, c := range list {
@@ -126,7 +126,7 @@ func (g *ledger) worst() (victim *entry, dead bool) {
 		}
 		if len(list) == 0 { // bad luck, or nearly everything is leased
 			for _, e := range all {
-				if e.refs() == 1 {
+				if !e.leased() {
 					add(e)
 					break
 				}
@@ -151,7 +151,7 @@ func (g *ledger) worst() (victim *entry, dead bool) {
 func (g *ledger) coldest() (victim *entry) {
 	all := g.main.list
 	better := func(e *entry) {
-		if e.refs() == 1 && (victim == nil || e.hits() < victim.hits() || e.hits() == victim.hits() && e.seq < victim.seq) {
+		if !e.leased() && (victim == nil || e.hits() < victim.hits() || e.hits() == victim.hits() && e.seq < victim.seq) {
 			victim = e
 		}
 	}
@@ -215,7 +215,7 @@ func (g *ledger) evict() bool {
 			g.move(victim, main)
 			victim.state.Or(judged)
 			g.offers = append(g.offers, victim)
-		case victim.kill(): // from one to zero: from here on nobody can lease it
+		case victim.kill(): // from here on nobody can lease it
 			g.ghosts.add(victim.hash, where == main || dead, 4*(len(g.window.list)+len(g.main.list)))
 			g.move(victim, freed)
 			victim.evicted = true
