@@ -241,6 +241,16 @@ func TestExpiresNothingWithoutKnowing(t *testing.T) {
 				t.Error(err)
 			}
 		}, &transfer.OwnerError{}},
+		"another's": {func(_ deleting, _ segment.Partition, w world) {
+			if err := w.store.Delete(t.Context(), object.OwnerKey); err != nil {
+				t.Error(err)
+			}
+			marker, err := object.Owner{MetadataID: "another"}.Marshal()
+			if err != nil {
+				t.Error(err)
+			}
+			w.put(t, object.OwnerKey, string(marker))
+		}, &transfer.OwnerError{}},
 	} {
 		log := testseg.Random(20, testseg.Options{Segments: 2, Batches: 2})
 		w := copied(t, newWorld(), log)

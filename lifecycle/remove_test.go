@@ -42,6 +42,7 @@ func TestForeignObjects(t *testing.T) {
 		foreign string          // what is put there instead
 		gone    bool            // it is deleted
 		noToken bool            // the store keeps none
+		token   string          // of what is put there
 	}{
 		"no object":                    {fault: storetest.Fault{Kind: storetest.FailBefore}, gone: true},
 		"its own":                      {fault: storetest.Fault{Kind: storetest.FailAfter}, gone: true},
@@ -49,6 +50,7 @@ func TestForeignObjects(t *testing.T) {
 		"half of its own":              {fault: storetest.Fault{Kind: storetest.ShortObject, At: 9000}, gone: true},
 		"half of its own, by its tail": {fault: storetest.Fault{Kind: storetest.ShortObject, At: 9000}, noToken: true},
 		"somebody's":                   {foreign: "not ours, and long enough to have a trailer of that size: " + strings.Repeat("x", 200)},
+		"somebody's, by its token":     {foreign: "not ours", token: "theirs"},
 		"short":                        {foreign: "x"},
 		"another segment's":            {foreign: theirs},
 	} {
@@ -56,7 +58,11 @@ func TestForeignObjects(t *testing.T) {
 		p := w.deleter(t, func(call storetest.Call) storetest.Fault {
 			if call.Op == "upload" && call.Key != object.OwnerKey {
 				if c.foreign != "" {
-					w.put(t, call.Key, c.foreign)
+					req := uploadOf(call.Key, c.foreign)
+					req.Token = c.token
+					if _, err := w.store.Upload(t.Context(), req); err != nil {
+						t.Error(err)
+					}
 				}
 				return c.fault
 			}
