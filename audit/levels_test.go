@@ -444,6 +444,13 @@ func TestCursorOfAnother(t *testing.T) {
 			t.Errorf("another %s: %v", name, err)
 		}
 	}
+	head := audit.Options{Level: audit.LevelHead, Checkpoint: func(at audit.Cursor) { c = at }}
+	if _, err := audit.Verify(t.Context(), w.meta, w.ep, head); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := audit.Verify(t.Context(), w.meta, w.ep, audit.Options{Resume: &c}); !errors.Is(err, audit.ErrOtherCursor) {
+		t.Errorf("every byte from where sizes were looked at: %v", err)
+	}
 }
 
 // busy counts how many objects are read at a time.
