@@ -86,6 +86,7 @@ func (k *knowledge) published(ev metadata.Event) {
 		k.states = map[segment.UUID]metadata.State{}
 	}
 	k.states[ev.Segment().ID] = ev.To()
+	k.blind = false // as to this one
 }
 
 // looked takes down that a process has seen that there is no object.

@@ -13,7 +13,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var soak = os.Getenv("SEGTIER_SOAK") != ""
+// effort is how much is done by make test, by make check, and in the long run;
+// SEGTIER_STATES says it by number.
+func effort(test, check, soak int) int {
+	n, err := strconv.Atoi(os.Getenv("SEGTIER_STATES"))
+	switch {
+	case err == nil:
+		return n
+	case os.Getenv("SEGTIER_SOAK") != "":
+		return soak
+	case os.Getenv("SEGTIER_GATEWAY") == "required":
+		return check
+	}
+	return test
+}
 
 func nothing(*world) {}
 
@@ -90,18 +103,9 @@ func TestEveryOrder(t *testing.T) {
 	var sum figures
 	for _, sc := range exhaustive() {
 		t.Run(sc.name, func(t *testing.T) {
-			most := 1_500
-			switch s := os.Getenv("SEGTIER_STATES"); {
-			case s != "":
-				n, err := strconv.Atoi(s)
-				if err != nil {
-					t.Fatal(err)
-				}
-				most = n
-			case soak:
-				most = 400_000
-			case sc.quick:
-				most = 10_000
+			most := effort(200, 3_000, 400_000)
+			if sc.quick {
+				most = max(most, 10_000)
 			}
 			f, bad, complete := explore(t, &sc, most)
 			t.Logf("%v; all of them: %v", f, complete)
@@ -142,10 +146,7 @@ func crowds() []scenario {
 // TestRandomWalks walks where there are too many schedules, with seeds of its own
 // each time that SEGTIER_SEED says so.
 func TestRandomWalks(t *testing.T) {
-	seeds, from := uint64(250), uint64(1)
-	if soak {
-		seeds = 50_000
-	}
+	seeds, from := uint64(effort(40, 500, 50_000)), uint64(1)
 	if s := os.Getenv("SEGTIER_SEED"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -81,7 +82,33 @@ func guards() []guard {
 			name: "metadata that is not ready is what it was", setup: copied(0), copies: 1, retains: true, actors: retention, faults: 1, turns: []turn{blind},
 			defeat: defeat{meta: func(_ *proc, m fullMeta) fullMeta { return &hopeful{fullMeta: m} }},
 		}, "without knowing"},
+		{scenario{
+			name: "a collector does not look at metadata again", setup: copied(1), copies: 2,
+			actors: []actor{copies("leader", leader(1), 0), collectsAs("collector", leader(1))},
+			defeat: defeat{trust: true, meta: func(p *proc, m fullMeta) fullMeta {
+				if p.actor.name != "collector" {
+					return m
+				}
+				return &frozen{fullMeta: m}
+			}},
+		}, "collector deletes"},
+		{scenario{
+			name: "a collector takes metadata that is not ready for empty", setup: copied(0, 1), copies: 2, faults: 3, turns: []turn{blind},
+			actors: []actor{collectsAs("collector", leader(1))},
+			defeat: defeat{meta: func(_ *proc, m fullMeta) fullMeta { return &forgetful{fullMeta: m} }, trust: true},
+		}, "collector deletes"},
 	}
+}
+
+// forgetful says that there is nothing where nothing is known.
+type forgetful struct{ fullMeta }
+
+func (f *forgetful) View(p segment.Partition) (*metadata.View, error) {
+	v, err := f.fullMeta.View(p)
+	if errors.Is(err, metadata.ErrNotReady) {
+		return metadata.NewView(p), nil
+	}
+	return v, err
 }
 
 // TestGuards takes each guard out and sees what breaks; the schedule that shows it
@@ -89,7 +116,7 @@ func guards() []guard {
 func TestGuards(t *testing.T) {
 	for _, g := range guards() {
 		t.Run(g.name, func(t *testing.T) {
-			f, bad, _ := explore(t, &g.scenario, 20_000)
+			f, bad, _ := explore(t, &g.scenario, 30_000)
 			if bad == nil {
 				t.Fatalf("nothing was found: %v", f)
 			}
@@ -117,6 +144,10 @@ func (c *careless) View(p segment.Partition) (*metadata.View, error) {
 		return v, nil
 	}
 	return metadata.NewView(p), nil
+}
+
+func (c *careless) Partitions() ([]segment.Partition, error) {
+	return slices.Collect(maps.Keys(c.views)), nil
 }
 
 func (c *careless) Publish(_ context.Context, ev metadata.Event) error {

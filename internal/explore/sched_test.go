@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/cryptotest"
 	"testing/synctest"
+	"time"
 )
 
 // turn is what becomes of a call.
@@ -48,6 +49,7 @@ type scenario struct {
 	turns     []turn // what may become of calls, besides fine
 	faults    int    // of those in one run at most
 	crashes   int    // at most
+	hours     int    // that may pass, at most
 	switches  int    // to another actor although one could go on, at most; 0: as many as there are
 	unclaimed bool   // nobody has claimed the prefix yet
 	patient   bool   // the deleter's delay outlasts every read that had begun
@@ -212,6 +214,12 @@ func (w *world) options() []option {
 			}})
 		}
 	}
+	if w.hours < w.sc.hours && w.calm() {
+		fines = append(fines, option{what: "an hour passes", actor: -1, happen: func() {
+			w.hours++
+			<-time.After(time.Hour)
+		}})
+	}
 	for _, key := range w.limbo {
 		fines = append(fines, option{what: "the store deletes " + w.named(key), actor: -1, happen: func() { w.catchUp(key) }})
 	}
@@ -223,6 +231,18 @@ func (w *world) options() []option {
 		all = append(all, faults...)
 	}
 	return append(all, crashes...)
+}
+
+// calm says that nobody waits for an answer that would time out.
+func (w *world) calm() bool {
+	for _, p := range w.procs {
+		for _, c := range p.parked {
+			if strings.HasPrefix(c.what, "get ") || strings.HasPrefix(c.what, "stat ") {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func (p *proc) name() string {
@@ -250,6 +270,7 @@ func run(t *testing.T, sc *scenario, verbose bool, choose func(w *world, options
 		cryptotest.SetGlobalRandom(t, 1)
 		w := newWorld(t, sc, verbose)
 		sc.setup(w)
+		<-time.After(time.Hour) // what was set up is not new
 		w.procs = make([]*proc, len(sc.actors))
 		for i := range sc.actors {
 			w.start(i, 0)
@@ -315,7 +336,7 @@ func formatSchedule(s []int) string { return strings.Trim(fmt.Sprint(s), "[]") }
 func (w *world) digest() [32]byte {
 	var h strings.Builder
 	fmt.Fprintln(&h, w.describe())
-	fmt.Fprintln(&h, w.faults, w.crashes, w.limbo)
+	fmt.Fprintln(&h, w.faults, w.crashes, w.hours, w.limbo)
 	if w.sc.switches > 0 {
 		fmt.Fprintln(&h, w.switched, w.last)
 	}

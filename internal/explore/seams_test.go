@@ -40,6 +40,7 @@ type defeat struct {
 	store func(*proc, objstore.Store) objstore.Store
 	meta  func(*proc, fullMeta) fullMeta
 	delay time.Duration // of the Deleter, less than 0: none
+	trust bool          // somebody tells the collector that metadata is right
 }
 
 // procStore is the object store as a process sees it.
@@ -50,7 +51,9 @@ func wrapStore(op, key string, err error) error {
 }
 
 // static says that nothing about an object ever changes: calls on it are no steps.
-func (w *world) static(key string) bool { return key == object.OwnerKey && !w.sc.unclaimed }
+func (w *world) static(key string) bool {
+	return key == object.OwnerKey && !w.sc.unclaimed || key == object.RebuildKey
+}
 
 func (s procStore) Get(ctx context.Context, key string, off, n int64, o objstore.GetOptions) (objstore.Info, io.ReadCloser, error) {
 	w := s.p.w

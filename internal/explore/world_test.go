@@ -49,10 +49,10 @@ type world struct {
 	announced []segment.UUID          // in the order of the names
 	readable  map[segment.UUID]bool   // was FINISHED once
 
-	steps, faults, crashes, switched, reads int
-	schedule                                []int
-	trace                                   []string
-	wrong                                   []string
+	steps, faults, crashes, hours, switched, reads int
+	schedule                                       []int
+	trace                                          []string
+	wrong                                          []string
 }
 
 // content is what is known of an object's bytes, which never change.
