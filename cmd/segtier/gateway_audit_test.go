@@ -74,9 +74,8 @@ func TestGatewayAudit(t *testing.T) {
 	// A copy of three parts that was killed behind the first, of an id that ended.
 	big := make([]byte, 12<<20)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(big) // never fails
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	for _, key := range []string{ended + "x", object.Key(p, 2, segment.NewUUID())} {
+		ctx, cancel := context.WithCancel(t.Context())
 		req := request(key, big, 5<<20)
 		var n atomic.Int32
 		req.Confirmed = func(objstore.PartEvidence) {
@@ -84,11 +83,11 @@ func TestGatewayAudit(t *testing.T) {
 				cancel()
 			}
 		}
-		if _, err := store.Upload(ctx, req); !errors.Is(err, context.Canceled) {
+		_, err := store.Upload(ctx, req)
+		cancel()
+		if !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		ctx, cancel = context.WithCancel(t.Context())
-		defer cancel()
 	}
 
 	reasons := func(args ...string) (out []string) {
