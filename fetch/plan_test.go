@@ -193,6 +193,7 @@ func TestSearch(t *testing.T) {
 		"slow connections known": {net: network{10e6, 120e6, .03}, known: true, most: 32},
 		"no limit":               {net: network{60e6, 1e12, .03}, most: 32},
 		"slow reader":            {net: network{60e6, 1e12, .03}, reader: 20e6, most: 4},
+		"slow reader, many runs": {net: network{5e6, 1e12, .03}, reader: 3e6, known: true, most: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := search{backoff: 4}
