@@ -74,10 +74,12 @@ func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, offs
 			r.stats.wasted.Add(n)
 			fill.Fail(errGuess)
 		case readErr == nil && crc32.Checksum(fill.Buf(), crc32.MakeTable(crc32.Castagnoli)) == t.Table.Chunks[0].CRC32C:
+			t.place(fill)
 			r.annotate(t, fill)
 			fill.Done()
 		default:
 			// It may have been damaged on the way: the usual way says.
+			t.place(fill)
 			if err := r.run(ctx, t, r.demand(t, nil, ""), span{0, 1}, []cache.Fill{fill}); err != nil {
 				fill.Fail(err)
 			}
