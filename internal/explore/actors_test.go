@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -44,13 +45,17 @@ func copies(name string, w metadata.Writer, which ...int) actor {
 		}
 		defer c.Close()
 		var g errgroup.Group
+		begun := func() bool { return true } // the copy before, which the host is to begin first
 		for _, i := range which {
 			src := p.w.logs[i]
 			p.copies = append(p.copies, &copying{base: src.Info().StartOffset})
-			if _, err := p.step(nil, "begin copy"); err != nil {
+			if _, err := p.step(begun, "begin copy"); err != nil {
 				break
 			}
+			var ended atomic.Bool
+			begun = func() bool { return ended.Load() || c.Copying(p.w.p, src.Info().StartOffset) }
 			g.Go(func() error {
+				defer ended.Store(true)
 				_, err := c.Copy(ctx, src, w)
 				return err
 			})
