@@ -173,7 +173,9 @@ func (c *Cache) bind(e *entry) []byte {
 	g := &c.ledger
 	g.mu.Lock()
 	late := e.region != filling
-	e.bound = e.bound || !late
+	if !late { // else it may be freed, which bury reads without the lock
+		e.bound = true
+	}
 	size := int(e.size)
 	g.mu.Unlock()
 	if late {

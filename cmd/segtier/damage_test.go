@@ -56,7 +56,11 @@ func TestDamagedObject(t *testing.T) {
 			damage(t, filepath.Join(b.store, filepath.FromSlash(object)))
 
 			res := b.want(statusFailed, "fetch", o.name, earliest, "--format", "raw")
-			res.oneError(t, object, "bytes [", "damaged", "segtier verify")
+			if name == "deleted" { // a minute ago it was copied: a store may be slow to show it
+				res.oneError(t, object, "does not show", "try again later")
+			} else {
+				res.oneError(t, object, "bytes [", "damaged", "segtier verify")
+			}
 			if res.out != "" && !strings.HasPrefix(string(o.log), res.out) {
 				t.Errorf("%d wrong bytes were served", len(res.out))
 			}
