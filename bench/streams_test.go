@@ -252,9 +252,7 @@ func TestCatchUpRate(t *testing.T) {
 }
 
 // 1,000 consumers in 256 MiB, each a partition of its own: every one gets all its
-// bytes, and next to no GET is made that one consumer alone would not have made. (A
-// chunk that was asked for together with its tail is nobody's until the tail is
-// there: with memory for one chunk of four it may have to go before.)
+// bytes, and next to no GET is made that one consumer alone would not have made.
 func TestThousandStreams(t *testing.T) {
 	const streams, segment = 1000, 4 << 20
 	k := newSky(t, weather.Spec{Partitions: streams, SegmentBytes: segment}, weather.Schedule{}, 256<<20)

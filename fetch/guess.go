@@ -24,8 +24,14 @@ const usualChunk = 1 << 20
 // first chunk, and chunks are as long as those of the segments seen before, or as
 // is usual. What
 // was read is verified by the tail before anybody gets it.
-func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, offset int64) {
-	size := r.chunkSize.Load()
+//
+// The chunk is leased into l, for as long as the caller waits for the tail:
+// otherwise nobody has it when both are here, and it may go before the caller
+// comes round to take it.
+//
+// size is the length of a chunk as known before the tail was asked for, 0 if it was
+// not: when the tail is there already nothing is to be guessed.
+func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, offset, size int64, l *cache.Lease) {
 	if size == 0 && seg.SizeBytes >= 4*usualChunk {
 		size = usualChunk
 	}
@@ -38,9 +44,7 @@ func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, offs
 	if r.cache.Has(key) || !r.cache.TryReserve(n, &room) {
 		return
 	}
-	var l cache.Lease
-	outcome, fill := r.cache.Acquire(key, int(n), &room, &l)
-	l.Release()
+	outcome, fill := r.cache.Acquire(key, int(n), &room, l)
 	room.Release()
 	if outcome != cache.Led {
 		return

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/object"
 	"github.com/segtier/segtier/objstore/endpoint"
@@ -140,6 +141,7 @@ func (r *Reader) tailFor(ctx context.Context, seg *metadata.Segment, offset int6
 	if ready {
 		return t, nil
 	}
+	chunkSize := r.chunkSize.Load()
 	if isNew {
 		begun := false
 		defer func() {
@@ -150,7 +152,9 @@ func (r *Reader) tailFor(ctx context.Context, seg *metadata.Segment, offset int6
 		r.load(ctx, t, *seg)
 		begun = true
 	}
-	r.guess(ctx, t, seg, offset)
+	var l cache.Lease
+	r.guess(ctx, t, seg, offset, chunkSize, &l)
+	defer l.Release()
 	select {
 	case <-t.done:
 		if t.err != nil {
