@@ -2,14 +2,10 @@ package audit
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"math"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/segment"
@@ -109,37 +105,4 @@ func (v *verifier) beforeSegment(seg *metadata.Segment) bool {
 	}
 	order := cmp.Or(cmp.Compare(seg.StartOffset, c.StartOffset), strings.Compare(string(seg.ID[:]), string(c.SegmentID[:])))
 	return order <= 0
-}
-
-// pace spaces reads so that the bytes they ask for do not exceed a rate. The zero
-// pace lets everything pass.
-type pace struct {
-	bytesPerSecond int64
-
-	mu   sync.Mutex
-	free time.Time // when everything that was let pass is paid for; guarded by mu
-}
-
-// wait returns when n more bytes may be asked for.
-func (p *pace) wait(ctx context.Context, n int64) error {
-	if p.bytesPerSecond == 0 || n <= 0 {
-		return nil
-	}
-	cost := time.Duration(min(float64(n)/float64(p.bytesPerSecond)*float64(time.Second), math.MaxInt64/4))
-	now := time.Now()
-	p.mu.Lock()
-	start := p.free
-	if start.Before(now) {
-		start = now // what was not used before is lost: no burst after a silence
-	}
-	p.free = start.Add(cost)
-	p.mu.Unlock()
-	timer := time.NewTimer(start.Sub(now))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

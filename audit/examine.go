@@ -50,10 +50,10 @@ func (v *verifier) examine(ctx context.Context, seg *metadata.Segment) (findings
 		err = v.head(ctx, key, loc, damage)
 	case LevelSample:
 		err = transfer.SpotCheck(ctx, v.ep, header.Of(seg), loc, transfer.SpotOptions{
-			Chunk: v.sampled(seg.ID), Found: damage, Pace: v.pace.wait,
+			Chunk: v.sampled(seg.ID), Found: damage, Pace: v.pace.Wait,
 		})
 	default:
-		_, err = transfer.Confirm(ctx, v.ep, header.Of(seg), loc, transfer.ConfirmOptions{Found: damage, Pace: v.pace.wait})
+		_, err = transfer.Confirm(ctx, v.ep, header.Of(seg), loc, transfer.ConfirmOptions{Found: damage, Pace: v.pace.Wait})
 	}
 	switch {
 	case err == nil:

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/segtier/segtier/internal/pace"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/object"
 	"github.com/segtier/segtier/objstore"
@@ -114,7 +115,7 @@ func Rebuild(ctx context.Context, meta metadata.Store, ep *endpoint.Endpoint, o 
 	if err := o.validate(); err != nil {
 		return RebuildReport{}, err
 	}
-	r := rebuilder{meta: meta, ep: ep, o: o, pace: pace{bytesPerSecond: o.BytesPerSecond}}
+	r := rebuilder{meta: meta, ep: ep, o: o, pace: pace.New(o.BytesPerSecond, pace.Clock{})}
 	err := r.run(ctx)
 	if err != nil {
 		err = fmt.Errorf("rebuild: %w", err)
@@ -126,7 +127,7 @@ type rebuilder struct {
 	meta   metadata.Store
 	ep     *endpoint.Endpoint
 	o      RebuildOptions
-	pace   pace
+	pace   *pace.Pacer
 	report RebuildReport
 }
 
@@ -371,7 +372,7 @@ func (r *rebuilder) confirm(ctx context.Context, f *relic) (*relic, metadata.Rec
 		case f.existing:
 			return f, metadata.Receipt{}, nil
 		}
-		receipt, err := transfer.Confirm(ctx, r.ep, f.header, f.location, transfer.ConfirmOptions{Pace: r.pace.wait})
+		receipt, err := transfer.Confirm(ctx, r.ep, f.header, f.location, transfer.ConfirmOptions{Pace: r.pace.Wait})
 		switch {
 		case err == nil:
 			return f, receipt, nil

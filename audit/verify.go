@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/segtier/segtier/internal/pace"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/object"
 	"github.com/segtier/segtier/objstore/endpoint"
@@ -117,7 +118,7 @@ func Verify(ctx context.Context, meta metadata.Store, ep *endpoint.Endpoint, o O
 	if err := o.validate(); err != nil {
 		return Report{}, err
 	}
-	v := verifier{meta: meta, ep: ep, o: o, pace: pace{bytesPerSecond: o.BytesPerSecond}}
+	v := verifier{meta: meta, ep: ep, o: o, pace: pace.New(o.BytesPerSecond, pace.Clock{})}
 	if err := v.resume(); err != nil {
 		return Report{}, err
 	}
@@ -147,7 +148,7 @@ type verifier struct {
 	meta    metadata.Store
 	ep      *endpoint.Endpoint
 	o       Options
-	pace    pace
+	pace    *pace.Pacer
 	base    Cursor // that stands nowhere yet
 	report  Report
 	unread  error // of the first segment that could not be read

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/segtier/segtier/internal/pace"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/segment"
@@ -53,24 +54,12 @@ func (o *DeleterOptions) setDefaults() error {
 		o.Now = time.Now
 	}
 	if o.Wait == nil {
-		o.Wait = wait
+		o.Wait = pace.Wait
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return nil
-}
-
-// wait is the Wait of hosts that have no other.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // DeleteEvents tells the host what deletions do. Each func is optional, may be
@@ -98,7 +87,7 @@ type Deleter struct {
 	gate gate
 
 	slots chan struct{} // one for each deletion that runs
-	turn  chan struct{} // who holds it may wait for the next moment of PerSecond
+	pace  *pace.Pacer   // of PerSecond
 	stats deleteCounters
 
 	mu     sync.Mutex
@@ -120,7 +109,7 @@ func NewDeleter(meta metadata.Store, ep *endpoint.Endpoint, o DeleterOptions) (*
 	}
 	return &Deleter{
 		meta: meta, ep: ep, o: o,
-		slots: make(chan struct{}, o.Concurrency), turn: make(chan struct{}, 1),
+		slots: make(chan struct{}, o.Concurrency), pace: pace.New(int64(o.PerSecond), pace.Clock{Wait: o.Wait}),
 		waited: map[segment.UUID]struct{}{},
 	}, nil
 }

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"path"
 	"sync"
-	"time"
 
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/object"
@@ -442,14 +441,14 @@ func (d *Deleter) setWaited(id segment.UUID, still bool) {
 }
 
 // takeSlot waits until another object may be deleted: for one of Concurrency,
-// and for its time by PerSecond. That is counted by waits, not by a clock.
+// and for its time by PerSecond.
 func (d *Deleter) takeSlot(ctx context.Context) error {
 	select {
 	case d.slots <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	err := d.pace(ctx)
+	err := d.pace.Wait(ctx, 1)
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -457,19 +456,6 @@ func (d *Deleter) takeSlot(ctx context.Context) error {
 		<-d.slots
 	}
 	return err
-}
-
-func (d *Deleter) pace(ctx context.Context) error {
-	if d.o.PerSecond < 0 {
-		return nil
-	}
-	select {
-	case d.turn <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	defer func() { <-d.turn }()
-	return d.o.Wait(ctx, time.Second/time.Duration(d.o.PerSecond))
 }
 
 // failures collects the errors of a call. The zero value has none.

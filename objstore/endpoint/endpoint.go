@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/segtier/segtier/internal/pace"
 	"github.com/segtier/segtier/objstore"
 )
 
@@ -93,7 +94,7 @@ type Endpoint struct {
 	store objstore.Store
 	opts  Options
 	slots *slots
-	pace  pace // of uploads
+	pace  *pace.Pacer // of uploads
 	stats counters
 
 	readLimit, writeLimit *limiter
@@ -128,7 +129,7 @@ func New(store objstore.Store, opts Options) (*Endpoint, error) {
 		store: store,
 		opts:  opts,
 		slots: newSlots(bound{opts.Requests, opts.BytesInFlight}, bound{opts.TenantRequests, opts.TenantBytesInFlight}),
-		pace:  pace{bytesPerSecond: opts.UploadBytesPerSecond},
+		pace:  pace.New(opts.UploadBytesPerSecond, pace.Clock{}),
 		born:  time.Now(),
 		done:  make(chan struct{}),
 		idle:  make(chan struct{}),

@@ -111,7 +111,7 @@ func (u *uploading) slot(ctx context.Context, n int64) (func(), error) {
 		return nil, errors.New("a slot is asked for after the upload has ended")
 	}
 	e := c.e
-	if err := e.pace.wait(ctx, n); err != nil {
+	if err := e.pace.Wait(ctx, n); err != nil {
 		return nil, err
 	}
 	w := want{line: writing, stream: u.stream, n: n}

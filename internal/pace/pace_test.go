@@ -1,0 +1,131 @@
+package pace_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/segtier/segtier/internal/pace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// All callers together keep to the rate, from the second on.
+func TestRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pace.New(1000, pace.Clock{})
+		begin := time.Now()
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				for range 5 {
+					if err := p.Wait(t.Context(), 500); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(begin); took != 7*time.Second {
+			t.Errorf("15 of half a second each, the first at once, took %v", took)
+		}
+		<-time.After(time.Hour) // nothing is saved up
+		begin = time.Now()
+		for range 3 {
+			if err := p.Wait(t.Context(), 1000); err != nil {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(begin); took != 2*time.Second {
+			t.Errorf("3 of a second each, after a silence, took %v", took)
+		}
+	})
+}
+
+// Who leaves, waiting for the time or for the turn, has used nothing.
+func TestLeaving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pace.New(1, pace.Clock{})
+		begin := time.Now()
+		if err := p.Wait(t.Context(), 100); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		left := make(chan error)
+		for range 2 {
+			go func() { left <- p.Wait(ctx, 1000) }()
+		}
+		synctest.Wait()
+		gone := errors.New("gone")
+		cancel(gone)
+		for range 2 {
+			if err := <-left; !errors.Is(err, gone) {
+				t.Errorf("error %v", err)
+			}
+		}
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("they left after %v", took)
+		}
+		if err := p.Wait(t.Context(), 1); err != nil || time.Since(begin) != 100*time.Second {
+			t.Errorf("the next passed after %v: %v", time.Since(begin), err)
+		}
+	})
+}
+
+// A clock that jumps back holds nobody up for longer than the work before cost; one
+// that jumps forward lets one piece pass early.
+func TestClockThatJumps(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	var waited []time.Duration
+	p := pace.New(10, pace.Clock{
+		Now: func() time.Time { return now },
+		Wait: func(_ context.Context, d time.Duration) error {
+			waited = append(waited, d)
+			return nil
+		},
+	})
+	for _, jump := range []time.Duration{0, -1000 * time.Hour, 0, 2000 * time.Hour, 0} {
+		now = now.Add(jump)
+		if err := p.Wait(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(waited) != 3 {
+		t.Errorf("waits %v", waited)
+	}
+	for _, d := range waited {
+		if d != 100*time.Millisecond {
+			t.Errorf("a wait of %v", d)
+		}
+	}
+}
+
+// No rate is no wait, and a rate that is tiny does not overflow.
+func TestNoRate(t *testing.T) {
+	for _, rate := range []int64{0, -1} {
+		p := pace.New(rate, pace.Clock{Wait: func(context.Context, time.Duration) error { return errors.New("waited") }})
+		for range 3 {
+			if err := p.Wait(t.Context(), 1<<62); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	var longest time.Duration
+	p := pace.New(1, pace.Clock{Wait: func(_ context.Context, d time.Duration) error {
+		longest = max(longest, d)
+		return nil
+	}})
+	for range 3 {
+		if err := p.Wait(t.Context(), 1<<62); err != nil {
+			t.Error(err)
+		}
+	}
+	if longest <= 0 {
+		t.Errorf("waited %v", longest)
+	}
+}
