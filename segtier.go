@@ -107,6 +107,7 @@ type Tier struct {
 	expire *lifecycle.Expirer
 	labels bool // see Options.ProfileLabels
 	now    func() time.Time
+	pace   int // see Options.DeletesPerSecond
 	log    *slog.Logger
 	close  func() error
 }
@@ -123,7 +124,7 @@ func Open(ctx context.Context, o Options) (*Tier, error) {
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = max(cache.DefaultMemoryBytes(), 2*o.ChunkSize)
 	}
-	t := &Tier{meta: o.Metadata, labels: o.ProfileLabels, now: o.Now, log: o.Logger}
+	t := &Tier{meta: o.Metadata, labels: o.ProfileLabels, now: o.Now, pace: o.DeletesPerSecond, log: o.Logger}
 	t.close = sync.OnceValue(t.shut)
 	var err error
 	t.ep, err = endpoint.New(o.Store, endpoint.Options{
@@ -281,11 +282,15 @@ func (t *Tier) Verify(ctx context.Context, o audit.Options) (report audit.Report
 
 // Orphans finds what no readable segment needs, and deletes it if it is told to; see
 // audit.Orphans. Records are ended as Options.End says, or by a lifecycle.Deleter.
+// Unless it says otherwise, it deletes at the rate of DeletesPerSecond.
 func (t *Tier) Orphans(ctx context.Context, o audit.OrphanOptions) (report audit.OrphanReport, err error) {
+	if o.PerSecond == 0 {
+		o.PerSecond = t.pace
+	}
 	if o.End == nil {
 		// What it is given was never readable, or has been unreadable for longer than
 		// readers may take.
-		deleter, err := lifecycle.NewDeleter(t.meta, t.ep, lifecycle.DeleterOptions{Delay: -1, Now: t.now, Logger: t.log})
+		deleter, err := lifecycle.NewDeleter(t.meta, t.ep, lifecycle.DeleterOptions{Delay: -1, PerSecond: t.pace, Now: t.now, Logger: t.log})
 		if err != nil {
 			return report, fmt.Errorf("segtier: %w", err)
 		}

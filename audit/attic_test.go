@@ -13,15 +13,11 @@ import (
 	"github.com/segtier/segtier/audit"
 	"github.com/segtier/segtier/checksum"
 	"github.com/segtier/segtier/internal/testseg"
-	"github.com/segtier/segtier/lifecycle"
 	"github.com/segtier/segtier/metadata"
-	"github.com/segtier/segtier/metadata/metadatatest"
 	"github.com/segtier/segtier/object"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/endpoint"
-	"github.com/segtier/segtier/objstore/storetest"
 	"github.com/segtier/segtier/segment"
-	"github.com/segtier/segtier/transfer"
 )
 
 // aged is a store whose clock has gone on: everything in it is older.
@@ -174,19 +170,9 @@ type attic struct {
 // furnish makes one. Its clock is `later` ahead of what lies there.
 func furnish(t *testing.T) *attic {
 	t.Helper()
-	w := &tier{store: storetest.NewMem(), meta: metadatatest.NewMem(), log: testseg.Random(77, testseg.Options{Segments: atticSegments, Batches: 3})}
-	w.ep = newEndpoint(t, aged{w.store, later})
-	copier, err := lifecycle.NewCopier(w.meta, w.ep, lifecycle.CopierOptions{Scan: transfer.ScanOptions{ChunkSize: 4096, PartSize: 8192}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range w.log.Segments {
-		seg, err := copier.Copy(t.Context(), s, writer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.segs = append(w.segs, seg)
-	}
+	w := newTier(t, later)
+	w.log = testseg.Random(77, testseg.Options{Segments: atticSegments, Batches: 3})
+	w.copy(t, small, w.log.Segments...)
 	a := &attic{tier: w, want: map[string]audit.Reason{}, keys: map[string]string{}}
 	put := func(name, key string, b []byte, r audit.Reason) {
 		put(t, w.store, key, b)
@@ -238,7 +224,7 @@ func furnish(t *testing.T) *attic {
 }
 
 func (a *attic) options() audit.OrphanOptions {
-	return audit.OrphanOptions{Exclusive: true, MaxFraction: 1, End: ender(a.meta, a.ep)}
+	return audit.OrphanOptions{Exclusive: true, MaxFraction: 1, PerSecond: -1, End: ender(a.meta, a.ep)}
 }
 
 func name(o audit.Orphan) string {

@@ -61,11 +61,14 @@ func blind(err error) bool {
 // remove deletes one orphan if it still is one. Not gone: it is none any more, or
 // was gone before.
 func (c *collector) remove(ctx context.Context, o *Orphan) (gone bool, err error) {
-	switch {
-	case o.UploadID != "":
-		return c.abort(ctx, o)
-	case o.Reason == RecordAbandoned || o.Reason == RecordDeleting:
+	if o.Reason == RecordAbandoned || o.Reason == RecordDeleting {
 		return c.end(ctx, o)
+	}
+	if err := c.pace.Wait(ctx, 1); err != nil {
+		return false, err
+	}
+	if o.UploadID != "" {
+		return c.abort(ctx, o)
 	}
 	// The object first: it must be the one that was judged, and old enough still.
 	info, err := c.ep.Stat(ctx, o.Key)

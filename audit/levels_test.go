@@ -18,7 +18,6 @@ import (
 	"github.com/segtier/segtier/audit"
 	"github.com/segtier/segtier/checksum"
 	"github.com/segtier/segtier/internal/testseg"
-	"github.com/segtier/segtier/lifecycle"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/metadata/metadatatest"
 	"github.com/segtier/segtier/object"
@@ -26,7 +25,6 @@ import (
 	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/objstore/storetest"
 	"github.com/segtier/segtier/segment"
-	"github.com/segtier/segtier/transfer"
 )
 
 // found is Verify with its findings.
@@ -323,22 +321,15 @@ func TestGapsAgainstAModel(t *testing.T) {
 // many is a tier of several partitions.
 func many(t *testing.T, partitions int) *tier {
 	t.Helper()
-	w := &tier{store: storetest.NewMem(), meta: metadatatest.NewMem()}
-	w.ep = newEndpoint(t, w.store)
-	copier, err := lifecycle.NewCopier(w.meta, w.ep, lifecycle.CopierOptions{Scan: transfer.ScanOptions{ChunkSize: 4096, PartSize: 8192}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newTier(t, 0)
+	var sources []segment.Source
 	for i := range partitions {
 		log := testseg.Random(uint64(100+i), testseg.Options{Segments: 3, Batches: 10})
 		for _, s := range log.Segments {
-			seg, err := copier.Copy(t.Context(), numbered{s, int32(i)}, writer)
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.segs = append(w.segs, seg)
+			sources = append(sources, numbered{s, int32(i)})
 		}
 	}
+	w.copySources(t, small, sources...)
 	return w
 }
 

@@ -80,6 +80,13 @@ type OrphanOptions struct {
 	// whatever fraction that is.
 	MaxFraction float64
 
+	// PerSecond is how many objects and uploads go in a second at most, so that
+	// readers keep their share of what the store can do; 0 is 100, less than 0 is no
+	// bound. Each costs up to six requests. Records are ended as fast as End does.
+	PerSecond int
+	// Wait returns after d, or with an error when ctx ends; nil waits for a timer.
+	Wait func(ctx context.Context, d time.Duration) error
+
 	// Plan, if not nil, is what an earlier run has found: nothing else is deleted.
 	Plan *Plan
 
@@ -98,6 +105,7 @@ const (
 	defaultOlderThan  = 24 * time.Hour
 	defaultRemembered = 30 * 24 * time.Hour
 	defaultFraction   = 0.1
+	defaultPerSecond  = 100 // as of lifecycle.Deleter
 	// alwaysAllowed objects may go where MaxFraction is the default: a small tier
 	// has no tenth.
 	alwaysAllowed = 3
@@ -115,6 +123,9 @@ func (o *OrphanOptions) validate() error {
 	}
 	if o.Remembered == 0 {
 		o.Remembered = defaultRemembered
+	}
+	if o.PerSecond == 0 {
+		o.PerSecond = defaultPerSecond
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/segtier/segtier/internal/pace"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/object"
 	"github.com/segtier/segtier/objstore"
@@ -27,7 +28,7 @@ func Orphans(ctx context.Context, meta metadata.Store, ep *endpoint.Endpoint, o 
 	if err := o.validate(); err != nil {
 		return OrphanReport{}, err
 	}
-	c := collector{meta: meta, ep: ep, o: o}
+	c := collector{meta: meta, ep: ep, o: o, pace: pace.New(int64(o.PerSecond), pace.Clock{Wait: o.Wait})}
 	err := c.run(ctx)
 	if err != nil {
 		err = fmt.Errorf("orphans: %w", err)
@@ -47,6 +48,7 @@ type collector struct {
 	meta metadata.Store
 	ep   *endpoint.Endpoint
 	o    OrphanOptions
+	pace *pace.Pacer // of what is deleted
 
 	report  OrphanReport
 	names   map[segment.UUID]string // of the topics that metadata knows

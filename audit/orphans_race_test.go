@@ -20,7 +20,6 @@ import (
 	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/objstore/storetest"
 	"github.com/segtier/segtier/segment"
-	"github.com/segtier/segtier/transfer"
 )
 
 // sound checks what no collection may ever harm: everything readable is whole, and
@@ -176,7 +175,7 @@ func TestOrphansBesideACopy(t *testing.T) {
 	more := testseg.Random(501, testseg.Options{Segments: 2, Batches: 3})
 	for at := 1; ; at++ {
 		a := furnish(t)
-		copier, err := lifecycle.NewCopier(a.meta, newEndpoint(t, a.store), lifecycle.CopierOptions{Scan: transfer.ScanOptions{ChunkSize: 4096, PartSize: 8192}})
+		copier, err := lifecycle.NewCopier(a.meta, newEndpoint(t, a.store), small)
 		if err != nil {
 			t.Fatal(err)
 		}

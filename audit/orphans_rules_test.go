@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -19,7 +20,6 @@ import (
 	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/objstore/storetest"
 	"github.com/segtier/segtier/segment"
-	"github.com/segtier/segtier/transfer"
 )
 
 // TestCompleteButNotFinished: a copy that died between its last byte and FINISHED
@@ -172,6 +172,27 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestOrphansPerSecond: what goes keeps to a rate, so that a mass of it starves no
+// reader; who gives up waiting has deleted no more.
+func TestOrphansPerSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := furnish(t)
+		o := a.options()
+		o.Apply, o.Unknown, o.PerSecond = true, true, 2
+		ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+		defer cancel()
+		report, err := audit.Orphans(ctx, a.meta, a.ep, o)
+		if !errors.Is(err, context.DeadlineExceeded) || report.Deleted+report.Aborted != 2 {
+			t.Errorf("cut short: %+v, %v", report, err)
+		}
+		begun := time.Now()
+		report, err = audit.Orphans(t.Context(), a.meta, a.ep, o)
+		if n := report.Deleted + report.Aborted; err != nil || n != 5 || time.Since(begun) != 2*time.Second {
+			t.Errorf("%d went in %v: %v", n, time.Since(begun), err)
+		}
+	})
+}
+
 // TestPartitionThatEnded: an object of a partition whose deletion is finished is
 // proven ended, whatever its id.
 func TestPartitionThatEnded(t *testing.T) {
@@ -223,7 +244,7 @@ func TestRandomAttics(t *testing.T) {
 			rt.Fatal(err)
 		}
 		defer ep.Close()
-		copier, err := lifecycle.NewCopier(meta, ep, lifecycle.CopierOptions{Scan: transfer.ScanOptions{ChunkSize: 4096, PartSize: 8192}})
+		copier, err := lifecycle.NewCopier(meta, ep, small)
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -362,19 +362,9 @@ func TestRebuildRestoresNothingDeleted(t *testing.T) {
 		}, nil, audit.LeftBelowGap, 2, 0},
 	} {
 		for _, doubtful := range []bool{false, true} {
-			w := &tier{store: storetest.NewMem(), meta: metadatatest.NewMem(), log: testseg.Random(90, testseg.Options{Segments: 5, Batches: 4})}
-			w.ep = newEndpoint(t, w.store)
-			copier, err := lifecycle.NewCopier(w.meta, w.ep, lifecycle.CopierOptions{Scan: transfer.ScanOptions{ChunkSize: 4096, PartSize: 8192}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range w.log.Segments {
-				seg, err := copier.Copy(t.Context(), s, writer)
-				if err != nil {
-					t.Fatal(err)
-				}
-				w.segs = append(w.segs, seg)
-			}
+			w := newTier(t, 0)
+			w.log = testseg.Random(90, testseg.Options{Segments: 5, Batches: 4})
+			w.copy(t, small, w.log.Segments...)
 			test.change(t, w)
 			meta := metadatatest.NewMem()
 			o := audit.RebuildOptions{Apply: true, Doubtful: doubtful}
@@ -414,19 +404,9 @@ func TestRebuildRestoresNothingDeleted(t *testing.T) {
 // was begun are none.
 func TestRebuildCandidates(t *testing.T) {
 	now := time.Now()
-	w := &tier{store: storetest.NewMem(), meta: metadatatest.NewMem(), log: testseg.Random(91, testseg.Options{Segments: 3, Batches: 4})}
-	w.ep = newEndpoint(t, w.store)
-	copier, err := lifecycle.NewCopier(w.meta, w.ep, lifecycle.CopierOptions{Now: func() time.Time { now = now.Add(time.Hour); return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range w.log.Segments {
-		seg, err := copier.Copy(t.Context(), s, writer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.segs = append(w.segs, seg)
-	}
+	w := newTier(t, 0)
+	w.log = testseg.Random(91, testseg.Options{Segments: 3, Batches: 4})
+	w.copy(t, lifecycle.CopierOptions{Now: func() time.Time { now = now.Add(time.Hour); return now }}, w.log.Segments...)
 	// The writer's clock runs ahead of the store's: all but none were complete
 	// before the last was begun.
 	_, all := rebuilt(t, metadatatest.NewMem(), w, audit.RebuildOptions{})

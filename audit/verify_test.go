@@ -37,22 +37,48 @@ type tier struct {
 
 var writer = metadata.Writer{BrokerID: 1, LeaderEpoch: 1 << 20}
 
+// small has copies of several chunks and parts.
+var small = lifecycle.CopierOptions{Scan: transfer.ScanOptions{ChunkSize: 4096, PartSize: 8192}}
+
 func copied(t *testing.T, seed uint64) *tier {
 	t.Helper()
-	w := &tier{store: storetest.NewMem(), meta: metadatatest.NewMem(), log: testseg.Random(seed, testseg.Options{Segments: 3, Batches: 30})}
-	w.ep = newEndpoint(t, w.store)
-	copier, err := lifecycle.NewCopier(w.meta, w.ep, lifecycle.CopierOptions{Scan: transfer.ScanOptions{ChunkSize: 4096, PartSize: 8192}})
+	w := newTier(t, 0)
+	w.log = testseg.Random(seed, testseg.Options{Segments: 3, Batches: 30})
+	w.copy(t, small, w.log.Segments...)
+	return w
+}
+
+// newTier is an empty one whose store's clock is ahead of what lies there.
+func newTier(t *testing.T, ahead time.Duration) *tier {
+	t.Helper()
+	w := &tier{store: storetest.NewMem(), meta: metadatatest.NewMem()}
+	w.ep = newEndpoint(t, aged{w.store, ahead})
+	return w
+}
+
+// copy has segments copied, by one copier.
+func (w *tier) copy(t *testing.T, o lifecycle.CopierOptions, sources ...*testseg.Segment) {
+	t.Helper()
+	all := make([]segment.Source, len(sources))
+	for i, s := range sources {
+		all[i] = s
+	}
+	w.copySources(t, o, all...)
+}
+
+func (w *tier) copySources(t *testing.T, o lifecycle.CopierOptions, sources ...segment.Source) {
+	t.Helper()
+	copier, err := lifecycle.NewCopier(w.meta, w.ep, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range w.log.Segments {
+	for _, s := range sources {
 		seg, err := copier.Copy(t.Context(), s, writer)
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.segs = append(w.segs, seg)
 	}
-	return w
 }
 
 func newEndpoint(t *testing.T, store objstore.Store) *endpoint.Endpoint {

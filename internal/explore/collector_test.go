@@ -13,7 +13,7 @@ import (
 // it from taking more is metadata alone.
 func collection(d *lifecycle.Deleter, w metadata.Writer) audit.OrphanOptions {
 	return audit.OrphanOptions{
-		Apply: true, Unknown: true, OlderThan: -1, MaxFraction: 1,
+		Apply: true, Unknown: true, OlderThan: -1, MaxFraction: 1, PerSecond: -1,
 		End: func(ctx context.Context, seg *metadata.Segment) error { return d.Delete(ctx, w, seg) },
 	}
 }
