@@ -81,6 +81,8 @@ func (c *collector) remove(ctx context.Context, o *Orphan) (gone bool, err error
 		return false, nil
 	case c.o.OlderThan > 0 && age(info.Now, info.Modified) < c.o.OlderThan:
 		return false, nil
+	case o.Reason == ProbeLeft: // metadata knows nothing of it, and no key of one is used twice
+		return c.delete(ctx, o)
 	}
 	// And then metadata, which alone decides. What has ended stays ended, and no new
 	// record takes an id that is there, so nothing can come between this and the
@@ -94,6 +96,10 @@ func (c *collector) remove(ctx context.Context, o *Orphan) (gone bool, err error
 	if live || now.Kept != "" || now.Reason != o.Reason {
 		return false, nil
 	}
+	return c.delete(ctx, o)
+}
+
+func (c *collector) delete(ctx context.Context, o *Orphan) (gone bool, err error) {
 	if err := c.ep.Delete(ctx, o.Key); err != nil {
 		return false, err
 	}
@@ -105,7 +111,7 @@ func (c *collector) remove(ctx context.Context, o *Orphan) (gone bool, err error
 // abort discards an unfinished upload.
 func (c *collector) abort(ctx context.Context, o *Orphan) (gone bool, err error) {
 	now := *o
-	if o.Key != object.OwnerKey {
+	if o.Key != object.OwnerKey && o.Reason != ProbeLeft {
 		now.Kept = ""
 		live, err := c.judgeUpload(&now)
 		if err != nil {

@@ -56,10 +56,11 @@
 //	RECORD_COMPLETE   the same, but its object is whole and has offsets that nothing else has
 //	RECORD_DELETING   DELETE_SEGMENT_STARTED, and nobody goes on with it
 //	FOREIGN_SEGMENT   a record in one of those states of another storage plugin
+//	PROBE_LEFT        of a process that was killed while it found out what the store can do
 //
-// Without Apply nothing is changed. With it goes what is proven, and what is not
-// known only with Unknown too. ORPHAN_NEEDED, ORPHAN_MISPLACED, RECORD_COMPLETE and
-// FOREIGN_OBJECT always stay.
+// Without Apply nothing is changed. With it goes what is proven, and probes that are
+// an hour old at least; what is not known only with Unknown too. ORPHAN_NEEDED,
+// ORPHAN_MISPLACED, RECORD_COMPLETE and FOREIGN_OBJECT always stay.
 //
 // Why nothing readable goes:
 //
@@ -129,6 +130,5 @@
 // # Not handled
 //
 // Nothing is repaired: bytes come back from a copy of the store or of the log. What a
-// bucket with versions keeps behind delete markers is not seen. The probes of the S3
-// store (some bytes under .segtier-probe/) are not listed by it and stay.
+// bucket with versions keeps behind delete markers is not seen.
 package audit

@@ -23,6 +23,7 @@ const (
 	RecordComplete  Reason = "RECORD_COMPLETE"
 	RecordDeleting  Reason = "RECORD_DELETING"
 	ForeignObject   Reason = "FOREIGN_OBJECT"
+	ProbeLeft       Reason = "PROBE_LEFT"
 )
 
 // Orphan is something that no readable segment needs, or that cannot be told from
@@ -141,10 +142,11 @@ type OrphanReport struct {
 	OrphanBytes int64 `json:"orphanBytes"` // of those
 	Uploads     int   `json:"uploads"`     // unfinished uploads that may go
 	Records     int   `json:"records"`     // records that may be ended
+	Probes      int   `json:"probes"`      // probes of the store, objects and uploads, that may go
 	Kept        int   `json:"kept"`        // of everything found, what stays: too young, unknown, needed
 	More        int   `json:"more"`        // orphans beyond what one run takes: run it again
 
-	Deleted      int   `json:"deleted"` // objects
+	Deleted      int   `json:"deleted"` // objects, those of probes too
 	DeletedBytes int64 `json:"deletedBytes"`
 	Aborted      int   `json:"aborted"` // uploads
 	Ended        int   `json:"ended"`   // records

@@ -40,6 +40,10 @@ func Orphans(ctx context.Context, meta metadata.Store, ep *endpoint.Endpoint, o 
 // the segment have a minute, and this is twice that.
 const readersHave = 2 * time.Minute
 
+// probesTake is how long a probe is left alone whatever OlderThan is: it is ten small
+// requests, and may still be under way.
+const probesTake = time.Hour
+
 // maxOrphans bounds what one run takes, some 50 MiB; the next run goes on.
 const maxOrphans = 100_000
 
@@ -81,6 +85,9 @@ func (c *collector) run(ctx context.Context) error {
 		return nil
 	}
 	if err := c.uploads(ctx); err != nil {
+		return err
+	}
+	if err := c.probes(ctx); err != nil {
 		return err
 	}
 	if err := c.unfinished(ctx); err != nil {
@@ -203,7 +210,7 @@ func (c *collector) objects(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if info.Key == object.OwnerKey || info.Key == object.RebuildKey {
+		if info.Key == object.OwnerKey || info.Key == object.RebuildKey || objstore.IsProbe(info.Key) {
 			continue
 		}
 		orphan := Orphan{Key: info.Key, Identity: info.Identity, Size: info.Size, Age: age(info.Now, info.Modified), modified: info.Modified}
@@ -352,6 +359,8 @@ func (c *collector) found(o Orphan) {
 	} else {
 		c.doomed = append(c.doomed, o)
 		switch {
+		case o.Reason == ProbeLeft:
+			c.report.Probes++
 		case o.UploadID != "":
 			c.report.Uploads++
 		case o.Reason == RecordAbandoned || o.Reason == RecordDeleting:
@@ -372,6 +381,9 @@ func (c *collector) uploads(ctx context.Context) error {
 	for u, err := range c.ep.Uploads(ctx, "") {
 		if err != nil {
 			return err
+		}
+		if objstore.IsProbe(u.Key) {
+			continue
 		}
 		o := Orphan{Key: u.Key, UploadID: u.ID, Age: age(c.now, u.Started)}
 		if u.Key == object.OwnerKey {
@@ -421,6 +433,36 @@ func (c *collector) judgeUpload(o *Orphan) (live bool, err error) {
 		}
 	}
 	return false, nil
+}
+
+// probes finds what processes have left that were killed while they found out what
+// the store can do. A store shows it to who asks for it. One that may be under way
+// is not told of.
+func (c *collector) probes(ctx context.Context) error {
+	left := func(o Orphan) {
+		if o.Age < probesTake {
+			return
+		}
+		o.Reason, o.Proof = ProbeLeft, "segtier wrote it to see what the store can do"
+		c.found(o)
+	}
+	for info, err := range c.ep.List(ctx, objstore.ProbePrefix, "") {
+		if err != nil {
+			return err
+		}
+		if objstore.IsProbe(info.Key) {
+			left(Orphan{Key: info.Key, Identity: info.Identity, Size: info.Size, Age: age(info.Now, info.Modified)})
+		}
+	}
+	for u, err := range c.ep.Uploads(ctx, objstore.ProbePrefix) {
+		if err != nil {
+			return err
+		}
+		if objstore.IsProbe(u.Key) {
+			left(Orphan{Key: u.Key, UploadID: u.ID, Age: age(c.now, u.Started)})
+		}
+	}
+	return nil
 }
 
 // unfinished goes through the records that are neither readable nor ended.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,9 +18,11 @@ import (
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/metadata/metadatatest"
 	"github.com/segtier/segtier/object"
+	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/objstore/storetest"
 	"github.com/segtier/segtier/segment"
+	"github.com/segtier/segtier/transfer"
 )
 
 // TestCompleteButNotFinished: a copy that died between its last byte and FINISHED
@@ -191,6 +194,56 @@ func TestOrphansPerSecond(t *testing.T) {
 			t.Errorf("%d went in %v: %v", n, time.Since(begun), err)
 		}
 	})
+}
+
+// TestProbesThatWereLeft: what a killed process has left of a probe goes by its age,
+// never what may be one under way, or is only called like one.
+func TestProbesThatWereLeft(t *testing.T) {
+	id := objstore.ProbePrefix + strings.Repeat("a7", 13)
+	foreign := []string{objstore.ProbePrefix + "x/right", id + "/else", id + "x/right", "a/" + id + "/right", objstore.ProbePrefix + strings.Repeat("A7", 13) + "/right"}
+	for _, test := range []struct {
+		ahead, older time.Duration // of the store's clock; OlderThan
+		told, goes   bool
+	}{
+		{59 * time.Minute, -1, false, false},
+		{61 * time.Minute, -1, true, true},
+		{61 * time.Minute, 2 * time.Hour, true, false},
+		{3 * time.Hour, 2 * time.Hour, true, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newTier(t, test.ahead)
+			if err := transfer.ClaimOwner(t.Context(), w.ep, w.meta.ID()); err != nil {
+				t.Fatal(err)
+			}
+			for _, key := range append(foreign, id+"/right", id+"/wrong") {
+				put(t, w.store, key, []byte("a probe, or not"))
+			}
+			interrupted(t, w.store, id+"/right")
+			before := listing(t, w.store)
+			var told int
+			o := audit.OrphanOptions{OlderThan: test.older, Found: func(o audit.Orphan) {
+				if o.Reason == audit.ProbeLeft {
+					told++
+				}
+			}}
+			report, err := audit.Orphans(t.Context(), w.meta, w.ep, o)
+			if err != nil || report.Foreign != len(foreign) || (report.Probes == 3) != test.goes || (told == 3) != test.told {
+				t.Errorf("%+v: %+v, %d told, %v", test, report, told, err)
+			}
+			same(t, "without Apply", listing(t, w.store), before)
+			o.Apply = true
+			report, err = audit.Orphans(t.Context(), w.meta, w.ep, o)
+			if err != nil || (report.Deleted == 2 && report.Aborted == 1) != test.goes {
+				t.Errorf("%+v: %+v, %v", test, report, err)
+			}
+			if test.goes {
+				delete(before, id+"/right")
+				delete(before, id+"/wrong")
+				delete(before, id+"/right upload")
+			}
+			same(t, "with Apply", listing(t, w.store), before)
+		})
+	}
 }
 
 // TestPartitionThatEnded: an object of a partition whose deletion is finished is

@@ -49,6 +49,9 @@
 //     successful Upload returns, and the evidence holds each part, in order.
 //  14. An [UploadLister] shows no upload that finished or was aborted. One that
 //     is aborted while in progress fails; aborting an absent one is success.
+//  15. What a store writes to find out what it can do has keys for which [IsProbe]
+//     is true. A killed process leaves it behind: List and Uploads show it if they
+//     are asked for [ProbePrefix], and not otherwise; Stat, Delete and Abort take it.
 //
 // # Buffers
 //

@@ -66,6 +66,28 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// ProbePrefix is what the keys of a store's probes begin with. No segment's key does.
+const ProbePrefix = ".segtier-probe/"
+
+// IsProbe reports whether key is one that a probe of objstore/s3 writes to:
+// ProbePrefix, 26 letters and digits at random, and "right" or "wrong".
+func IsProbe(key string) bool {
+	id, ok := strings.CutPrefix(key, ProbePrefix)
+	if !ok {
+		return false
+	}
+	id, name, ok := strings.Cut(id, "/")
+	if !ok || len(id) != 26 || name != "right" && name != "wrong" {
+		return false
+	}
+	for i := range len(id) {
+		if c := id[i]; (c < 'a' || c > 'z') && (c < '2' || c > '7') {
+			return false
+		}
+	}
+	return true
+}
+
 // ValidateKey reports why key is no key: it must be a relative slash path of at
 // most 1,024 bytes of printable ASCII, without empty, "." or ".." elements.
 func ValidateKey(key string) error {

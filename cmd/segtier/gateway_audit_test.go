@@ -6,9 +6,12 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/segtier/segtier/checksum"
 	"github.com/segtier/segtier/internal/gateway"
@@ -72,22 +75,8 @@ func TestGatewayAudit(t *testing.T) {
 	readable := objectOf(t, b, o.name, 3)
 	put("backup/"+readable, "not ours, and named like it")
 	// A copy of three parts that was killed behind the first, of an id that ended.
-	big := make([]byte, 12<<20)
-	_, _ = rand.NewChaCha8([32]byte{1}).Read(big) // never fails
 	for _, key := range []string{ended + "x", object.Key(p, 2, segment.NewUUID())} {
-		ctx, cancel := context.WithCancel(t.Context())
-		req := request(key, big, 5<<20)
-		var n atomic.Int32
-		req.Confirmed = func(objstore.PartEvidence) {
-			if n.Add(1) == 1 {
-				cancel()
-			}
-		}
-		_, err := store.Upload(ctx, req)
-		cancel()
-		if !errors.Is(err, context.Canceled) {
-			t.Fatal(err)
-		}
+		upload(t, store, key)
 	}
 
 	reasons := func(args ...string) (out []string) {
@@ -135,4 +124,70 @@ func TestGatewayAudit(t *testing.T) {
 	}
 	b.done("verify")
 	b.done("gc")
+}
+
+// TestGatewayProbesThatWereLeft: what a killed process has left of a probe goes by
+// its age; what may be one under way, and what is only called like one, stays.
+func TestGatewayProbesThatWereLeft(t *testing.T) {
+	s := gateway.Start(t, gateway.Options{})
+	b := s3Bench(t, s, s.URL(), "probes")
+	b.done("copy", source(payments))
+	old, young := strings.Repeat("a7", 13), strings.Repeat("b7", 13)
+	for _, dir := range []string{old, young, "x"} {
+		b.storeURL = s.StoreURL(s.URL(), "probes/"+objstore.ProbePrefix+dir)
+		store := b.bucket()
+		upload(t, store, "wrong")
+		for _, key := range []string{"right", "wrong", "else"} {
+			if _, err := store.Upload(t.Context(), request(key, []byte("probe"), 100)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b.storeURL = s.StoreURL(s.URL(), "probes")
+	at := filepath.Join(s.DataDir(), gateway.Bucket, "probes", objstore.ProbePrefix)
+	for _, key := range []string{old + "/right", old + "/wrong", old + "/else"} {
+		if err := os.Chtimes(filepath.Join(at, key), time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{"gc", "--older-than", "0s", "--json"}, {"gc", "--older-than", "0s", "--json", "--apply"}} {
+		var got []string
+		for _, l := range decode[orphanLine](t, b.done(args...)) {
+			if l.Reason == "PROBE_LEFT" && l.Action != "kept" {
+				got = append(got, strings.TrimPrefix(l.Object, objstore.ProbePrefix))
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, []string{old + "/right", old + "/wrong"}) {
+			t.Errorf("%v: %q", args, got)
+		}
+	}
+	for key, want := range map[string]bool{
+		old + "/right": false, old + "/wrong": false, old + "/else": true, young + "/right": true, young + "/wrong": true, "x/right": true,
+	} {
+		if _, err := os.Stat(filepath.Join(at, key)); (err == nil) != want {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	b.done("verify")
+}
+
+// upload leaves an upload of three parts that was killed behind the first. The
+// store must keep what is cancelled.
+func upload(t *testing.T, store objstore.Store, key string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	big := make([]byte, 12<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(big) // never fails
+	req := request(key, big, 5<<20)
+	var n atomic.Int32
+	req.Confirmed = func(objstore.PartEvidence) {
+		if n.Add(1) == 1 {
+			cancel()
+		}
+	}
+	if _, err := store.Upload(ctx, req); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
 }

@@ -46,7 +46,7 @@ docs/operations.md says what to do then.
 With --plan FILE, what may go is written to FILE; with --apply it is read from FILE,
 and nothing else is deleted.
 
-Reasons: ORPHAN_ENDED, UPLOAD_ENDED, RECORD_ABANDONED, RECORD_DELETING may go;
+Reasons: ORPHAN_ENDED, UPLOAD_ENDED, RECORD_ABANDONED, RECORD_DELETING, PROBE_LEFT may go;
 ORPHAN_UNKNOWN, UPLOAD_UNKNOWN with --unknown; ORPHAN_NEEDED, ORPHAN_MISPLACED,
 RECORD_COMPLETE and FOREIGN_OBJECT stay.`,
 		Example: `  segtier gc
@@ -173,13 +173,13 @@ func (a *app) tellOrphans(r audit.OrphanReport, o gcOptions) {
 		a.messagef("deleted: %s (%s), %s, %s; %d stay, %d had changed, %d failed", plural(r.Deleted, "object"), sizeText(r.DeletedBytes),
 			plural(r.Aborted, "upload"), plural(r.Ended, "record"), r.Kept, r.Spared, r.Failed)
 	} else {
-		a.messagef("may go: %s (%s), %s, %s; %d stay", plural(r.Orphans, "object"), sizeText(r.OrphanBytes),
-			plural(r.Uploads, "upload"), plural(r.Records, "record"), r.Kept)
+		a.messagef("may go: %s (%s), %s, %s, %s; %d stay", plural(r.Orphans, "object"), sizeText(r.OrphanBytes),
+			plural(r.Uploads, "upload"), plural(r.Records, "record"), plural(r.Probes, "probe"), r.Kept)
 	}
 	switch {
 	case r.More > 0:
 		a.messagef("  next: run it again; one run takes no more than it did, %d are left", r.More)
-	case !o.apply && r.Orphans+r.Uploads+r.Records > 0:
+	case !o.apply && r.Orphans+r.Uploads+r.Records+r.Probes > 0:
 		a.messagef("  next: run it again with --apply to delete them")
 	}
 }

@@ -68,7 +68,8 @@
 // parts, and deletes them: ten small requests. A service that lacks what every
 // store must have is refused with an *[AbilityError]: read after write, stored
 // bytes that are those that were sent, ranged reads, the checksum headers.
-// What else it lacks is made up for; see [Abilities]. Reading never probes.
+// What else it lacks is made up for; see [Abilities]. Reading never probes. What a
+// process leaves that is killed meanwhile, a collection of orphans finds and deletes.
 //
 // # Errors
 //

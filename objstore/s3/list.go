@@ -67,8 +67,8 @@ func (s *Store) list(ctx context.Context, prefix, after string, yield func(objst
 				return false, fmt.Errorf("%w: %s comes after %s", errPaging, shorten(name, 200), last)
 			}
 			last = name
-			if _, err := s.key(key); err != nil {
-				continue // a probe's, or nobody's of ours
+			if !s.listed(key, prefix) {
+				continue
 			}
 			if ctx.Err() != nil {
 				return false, ended(ctx)
@@ -107,7 +107,7 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 	names := make([]string, len(keys))
 	for i, key := range keys {
 		at.Key = key
-		if names[i], err = s.key(key); err != nil {
+		if names[i], err = s.anyKey(key); err != nil {
 			return failed(at, err)
 		}
 	}
@@ -196,8 +196,8 @@ func (s *Store) Uploads(ctx context.Context, prefix string) iter.Seq2[objstore.P
 		defer c.leave()
 		err = s.uploads(ctx, s.prefix+prefix, func(u types.MultipartUpload) bool {
 			key := strings.TrimPrefix(aws.ToString(u.Key), s.prefix)
-			if _, err := s.key(key); err != nil {
-				return true // a probe's, or nobody's of ours
+			if !s.listed(key, prefix) {
+				return true
 			}
 			return yield(objstore.Pending{Key: key, ID: aws.ToString(u.UploadId), Started: aws.ToTime(u.Initiated)}, nil)
 		})
@@ -263,7 +263,7 @@ func (s *Store) Abort(ctx context.Context, p objstore.Pending) error {
 		return failed(at, err)
 	}
 	defer c.leave()
-	name, err := s.key(p.Key)
+	name, err := s.anyKey(p.Key)
 	if err == nil && s.opts.ReadOnly {
 		err = s.readOnly()
 	}

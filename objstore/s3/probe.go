@@ -140,7 +140,7 @@ type probing struct {
 
 // find asks the service in ten small requests. It deletes what it made.
 func (s *Store) find(ctx context.Context) (Abilities, error) {
-	name := s.prefix + probeDir + strings.ToLower(rand.Text())
+	name := s.prefix + objstore.ProbePrefix + strings.ToLower(rand.Text())
 	p := &probing{
 		s: s, wrong: name + "/wrong", right: name + "/right", condition: aws.String("*"),
 		sum: checksum.Sum{Len: int64(len(probeContent)), CRC32C: checksum.CRC32C([]byte(probeContent))},

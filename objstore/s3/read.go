@@ -208,7 +208,7 @@ func (s *Store) Stat(ctx context.Context, key string) (objstore.Info, error) {
 		return objstore.Info{}, failed(at, err)
 	}
 	defer c.leave()
-	name, err := s.key(key)
+	name, err := s.anyKey(key)
 	if err != nil {
 		return objstore.Info{}, failed(at, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -202,6 +203,55 @@ func TestListSkipsWhatIsNotOurs(t *testing.T) {
 		}
 		_, err := s.Stat(t.Context(), ".segtier-probe/x/right")
 		wantError(t, err, "stat", nil)
+	})
+}
+
+// What a killed process has left of a probe is shown to who asks for it, and can be
+// deleted; nobody reads or writes it.
+func TestProbesThatWereLeft(t *testing.T) {
+	bubble(t, dialect{pageSize: 2}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+		id := objstore.ProbePrefix + strings.Repeat("a7", 13)
+		f.mu.Lock()
+		for _, name := range []string{"logs/b", "logs/" + id + "/right", "logs/" + id + "/wrong", "logs/" + id + "/else", "logs/.segtier-probe/x/right"} {
+			f.objects[name] = &fakeObject{etag: `"e"`}
+		}
+		f.mu.Unlock()
+		f.left(id+"/right", "probe", nil)
+		f.left("b", "ours", nil)
+		shown := func() (got []string) {
+			for info, err := range s.List(t.Context(), objstore.ProbePrefix, "") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, info.Key)
+			}
+			for p, err := range s.Uploads(t.Context(), objstore.ProbePrefix) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, p.ID)
+			}
+			return got
+		}
+		if got := shown(); !slices.Equal(got, []string{id + "/right", id + "/wrong", "probe"}) {
+			t.Errorf("shown are %q", got)
+		}
+		if _, err := s.Stat(t.Context(), id+"/right"); err != nil {
+			t.Error(err)
+		}
+		_, _, err := s.Get(t.Context(), id+"/right", 0, 1, objstore.GetOptions{})
+		wantError(t, err, "get", nil)
+		err = s.Delete(t.Context(), objstore.ProbePrefix+"x/right")
+		wantError(t, err, "delete", nil)
+		if err := s.Delete(t.Context(), id+"/right", id+"/wrong"); err != nil {
+			t.Error(err)
+		}
+		if err := s.Abort(t.Context(), objstore.Pending{Key: id + "/right", ID: "probe"}); err != nil {
+			t.Error(err)
+		}
+		if got := shown(); len(got) > 0 {
+			t.Errorf("still shown are %q", got)
+		}
 	})
 }
 

@@ -127,22 +127,38 @@ func (c *call) leave() {
 	}
 }
 
-// probeDir is what the keys of probes begin with, below the prefix. It is ours:
-// no caller can name it, and List does not show it.
-const probeDir = ".segtier-probe/"
-
-// key returns the name in the bucket of an object.
+// key returns the name in the bucket of an object. What begins as probes do is
+// ours: nobody else reads or writes it.
 func (s *Store) key(key string) (string, error) {
 	if err := objstore.ValidateKey(key); err != nil {
 		return "", err
 	}
-	if strings.HasPrefix(key, probeDir) {
-		return "", fmt.Errorf("object key %q: %s is reserved for probes", key, probeDir)
+	if strings.HasPrefix(key, objstore.ProbePrefix) {
+		return "", fmt.Errorf("object key %q: %s is reserved for probes", key, objstore.ProbePrefix)
 	}
 	if n := len(s.prefix) + len(key); n > 1024 {
 		return "", fmt.Errorf("object key of %d bytes with its prefix, S3 allows 1024", n)
 	}
 	return s.prefix + key, nil
+}
+
+// anyKey is key of what may be a probe's too: to find and delete what a killed
+// process has left.
+func (s *Store) anyKey(key string) (string, error) {
+	if objstore.IsProbe(key) {
+		return s.prefix + key, nil
+	}
+	return s.key(key)
+}
+
+// listed reports whether a key is shown by a listing of prefix: not a probe's,
+// unless it was asked for, nor what is nobody's of ours.
+func (s *Store) listed(key, prefix string) bool {
+	if strings.HasPrefix(prefix, objstore.ProbePrefix) {
+		return objstore.IsProbe(key)
+	}
+	_, err := s.key(key)
+	return err == nil
 }
 
 // Stats counts what a Store has done since it was opened.
