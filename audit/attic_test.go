@@ -215,6 +215,8 @@ func furnish(t *testing.T) *attic {
 		put(fmt.Sprint("foreign", i), key, []byte("not ours"), audit.ForeignObject)
 	}
 	upload("foreign/upload", audit.ForeignObject)
+	// Of a rebuild that was killed as it began.
+	upload(object.RebuildKey, audit.UploadEnded)
 	// Under the id of a record, and of another topic's id.
 	put("misplaced", object.Key(p, seg.StartOffset+1, seg.ID), []byte("x"), audit.OrphanMisplaced)
 	other := p

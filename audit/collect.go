@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/segtier/segtier/metadata"
-	"github.com/segtier/segtier/object"
 	"github.com/segtier/segtier/objstore"
+	"github.com/segtier/segtier/segment"
 )
 
 // apply deletes what may go, one after the other, each looked at again first. One
@@ -111,7 +111,7 @@ func (c *collector) delete(ctx context.Context, o *Orphan) (gone bool, err error
 // abort discards an unfinished upload.
 func (c *collector) abort(ctx context.Context, o *Orphan) (gone bool, err error) {
 	now := *o
-	if o.Key != object.OwnerKey && o.Reason != ProbeLeft {
+	if o.SegmentID != (segment.UUID{}) { // of a marker or a probe metadata knows nothing
 		now.Kept = ""
 		live, err := c.judgeUpload(&now)
 		if err != nil {

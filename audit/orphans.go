@@ -386,8 +386,13 @@ func (c *collector) uploads(ctx context.Context) error {
 			continue
 		}
 		o := Orphan{Key: u.Key, UploadID: u.ID, Age: age(c.now, u.Started)}
-		if u.Key == object.OwnerKey {
+		switch u.Key {
+		case object.OwnerKey:
 			o.Reason, o.Proof = UploadEnded, "the marker is there"
+			c.found(o)
+			continue
+		case object.RebuildKey:
+			o.Reason, o.Proof = UploadEnded, "no rebuild is under way"
 			c.found(o)
 			continue
 		}

@@ -55,14 +55,14 @@ func TestOrphans(t *testing.T) {
 			t.Errorf("%s, %s: kept %q, proof %q", k, o.Reason, o.Kept, o.Proof)
 		}
 	}
-	if report.Orphans != 1 || report.Uploads != 3 || report.Records != 2 || report.Foreign != 6 || report.Live != atticSegments-1 || report.Objects != atticSegments+4 || report.Kept != 5 || report.Deleted != 0 {
+	if report.Orphans != 1 || report.Uploads != 4 || report.Records != 2 || report.Foreign != 6 || report.Live != atticSegments-1 || report.Objects != atticSegments+4 || report.Kept != 5 || report.Deleted != 0 {
 		t.Errorf("%+v", report)
 	}
 	same(t, "without Apply", listing(t, a.store), before)
 
 	o := a.options()
 	o.Apply = true
-	if _, report = look(o); report.Deleted != 1 || report.Aborted != 3 || report.Ended != 2 || report.Failed != 0 {
+	if _, report = look(o); report.Deleted != 1 || report.Aborted != 4 || report.Ended != 2 || report.Failed != 0 {
 		t.Errorf("%+v", report)
 	}
 	want := map[string]bool{}
