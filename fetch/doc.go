@@ -68,6 +68,25 @@
 // A run may read over a chunk or two that are here, if that takes less time than
 // the first byte of another GET.
 //
+// # Holes
+//
+// Who deletes single segments (segtier rm) without moving the log start leaves
+// offsets that the tier does not have, between some that it has. The tier cannot
+// know whether they are in the local log, so nobody is told to skip them for that
+// reason: below the end of the unbroken run they are unavailable, above it they are
+// the end of the tier, and the host looks in its log. If it does not have them
+// either it would come back for ever; so it says with Request.LocalLogStart from
+// where on it has them. Then
+//
+//	at or above it                        the end of the tier: they are there
+//	below, metadata remembers that the
+//	segment was readable and was deleted  skipped: they are nowhere any more
+//	below, nothing is known of them       unavailable: something is lost, which an
+//	                                      operator finds as OFFSET_GAP
+//
+// A hole is never out of range. Metadata remembers deleted segments for 30 days;
+// the log start, moved above the hole, ends it for good.
+//
 // # Where a read ends
 //
 //	data               whole batches, at least one; the first has LastOffset ≥ Offset

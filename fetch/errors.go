@@ -68,7 +68,7 @@ type SkippedError struct {
 	Partition segment.Partition
 	SegmentID segment.UUID // the segment that is going
 	Offset    int64        // what was asked for
-	Next      int64        // where to go on: the first offset behind it, maybe in the local log
+	Next      int64        // where to go on: the first offset behind that is not going too, in the tier, in the local log, or a hole
 }
 
 // Error names the segment and both offsets.

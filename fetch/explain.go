@@ -82,6 +82,7 @@ type ExplainedGet struct {
 // nothing is in memory. It reads as much as that and fails as Fetch does.
 func (r *Reader) Explain(ctx context.Context, req Request) (Explanation, error) {
 	rd, err := r.look(req.Partition, req.Lineage, req.LogStart)
+	rd.local = req.LocalLogStart
 	if err != nil {
 		return Explanation{}, err
 	}

@@ -30,6 +30,7 @@ type terms struct {
 func (r *Reader) fetch(ctx context.Context, req Request, res *Result, t terms) error {
 	in := res.begin()
 	rd, err := r.look(req.Partition, req.Lineage, req.LogStart)
+	rd.local = req.LocalLogStart
 	if err == nil {
 		rd.terms = t
 		err = rd.fill(ctx, &req, in)

@@ -20,6 +20,7 @@ type reading struct {
 	p        segment.Partition
 	lineage  segment.Lineage
 	logStart int64
+	local    int64 // see Request.LocalLogStart
 	view     *metadata.View
 	terms    terms
 }
@@ -72,11 +73,23 @@ func (rd *reading) at(seg metadata.Segment, offset int64) place {
 // nowhere says why no segment has offset. It is out of range only if the host
 // said so, which is not the case here.
 func (rd *reading) nowhere(offset int64) error {
-	if seg, ok := rd.view.Deleting(rd.lineage, offset, wasReadable); ok {
-		return rd.skipped(seg, offset)
+	if rd.local == 0 || offset < rd.local { // else the local log has it, whatever becomes of the segment
+		if seg, ok := rd.view.Deleting(rd.lineage, offset, wasReadable); ok {
+			return rd.skipped(seg, offset)
+		}
 	}
 	if err := rd.complete(offset); err != nil {
 		return err
+	}
+	switch {
+	case offset < rd.local:
+		if seg, ok := rd.deleted(offset); ok {
+			return rd.skipped(seg, offset)
+		}
+		return fmt.Errorf("fetch: offset %d of %v: %w: no segment that is known has or had it, and the local log begins at %d (docs/operations.md, \"Holes\")",
+			offset, rd.p, ErrUnavailable, rd.local)
+	case rd.local > 0:
+		return &EndOfTierError{Partition: rd.p, Next: offset}
 	}
 	// What follows the contiguous run from the earliest segment on has never been
 	// deleted locally, if the host deletes what CopiedUpTo allows.
@@ -94,6 +107,21 @@ func (rd *reading) nowhere(offset int64) error {
 // skipped them would lose them.
 func wasReadable(seg *metadata.Segment) bool { return object.IsLocation(seg.Custom) }
 
+// deleted returns a segment that had offset, was readable, and was deleted to its
+// end: proof that the offset is gone from here for good, as long as metadata
+// remembers it.
+func (rd *reading) deleted(offset int64) (metadata.Segment, bool) {
+	for seg := range rd.view.Ended() {
+		if seg.StartOffset > offset {
+			break
+		}
+		if first, _, ok := seg.Along(rd.lineage, offset); ok && first == offset && wasReadable(seg) {
+			return *seg, true
+		}
+	}
+	return metadata.Segment{}, false
+}
+
 // complete returns an error if metadata does not know everything: then that it
 // does not know offset says nothing.
 func (rd *reading) complete(offset int64) error {
@@ -103,15 +131,46 @@ func (rd *reading) complete(offset int64) error {
 	return nil
 }
 
-// skipped says that seg, which has or had offset, is going.
+// maxSkipped bounds how many segments one SkippedError goes over; the next fetch
+// goes on.
+const maxSkipped = 100
+
+// skipped says that seg, which has or had offset, is going. It goes on at the first
+// offset that is not known to be going too: what is behind may be in the tier, in
+// the local log, or missed.
 func (rd *reading) skipped(seg metadata.Segment, offset int64) error {
-	e := &SkippedError{Partition: rd.p, SegmentID: seg.ID, Offset: offset, Next: seg.EndOffset + 1}
-	if next, ok := rd.view.Next(rd.lineage, offset); ok {
-		if first, _, ok := next.Along(rd.lineage, offset); ok {
-			e.Next = first
+	e := &SkippedError{Partition: rd.p, SegmentID: seg.ID, Offset: offset, Next: behind(rd, &seg, offset)}
+	for n, ok := 0, true; ok && n < maxSkipped && (rd.local == 0 || e.Next < rd.local); n++ {
+		if _, readable := rd.view.Lookup(rd.lineage, e.Next); readable {
+			break
+		}
+		if seg, ok = rd.view.Deleting(rd.lineage, e.Next, wasReadable); !ok && e.Next < rd.local {
+			seg, ok = rd.deleted(e.Next)
+		}
+		if ok {
+			e.Next = behind(rd, &seg, e.Next)
 		}
 	}
+	if rd.local > offset {
+		e.Next = min(e.Next, rd.local)
+	}
 	return e
+}
+
+// behind is the first offset after those that a segment has from offset on in the
+// history, but no further than where something readable begins.
+func behind(rd *reading, seg *metadata.Segment, offset int64) int64 {
+	to := seg.EndOffset
+	if _, last, ok := seg.Along(rd.lineage, offset); ok {
+		to = last
+	}
+	to = min(to, math.MaxInt64-1) + 1
+	if next, ok := rd.view.Next(rd.lineage, offset); ok {
+		if first, _, ok := next.Along(rd.lineage, offset); ok && first > offset {
+			to = min(to, first)
+		}
+	}
+	return to
 }
 
 // damage is a failed read of an object: what was asked for and why it failed.

@@ -40,6 +40,13 @@ func givenUp(start, end int64) *metadata.Segment {
 	return s
 }
 
+// endedUnread is the record of such a copy once it has ended.
+func endedUnread(start, end int64) *metadata.Segment {
+	s := givenUp(start, end)
+	s.State = metadata.DeleteSegmentFinished
+	return s
+}
+
 // Where nothing can be read, the answer says why, and is out of range only if
 // the host itself put the log start above the offset.
 func TestNowhere(t *testing.T) {
@@ -57,33 +64,50 @@ func TestNowhere(t *testing.T) {
 		segs             []*metadata.Segment
 		lineage          segment.Lineage
 		logStart, offset int64
+		local            int64
 		info             metadata.PartitionInfo
 		want             error
 		next             int64 // of EndOfTier and Skipped
 	}{
-		"nothing tiered":                  {offset: 7, want: fetch.ErrEndOfTier, next: 7},
-		"below the log start":             {segs: []*metadata.Segment{seg(finished, 0, 99)}, logStart: 50, offset: 49, want: fetch.ErrOutOfRange},
-		"below the log start, no tier":    {logStart: 50, offset: 49, want: fetch.ErrOutOfRange},
-		"negative":                        {segs: []*metadata.Segment{seg(finished, 0, 99)}, offset: -1, want: fetch.ErrOutOfRange},
-		"behind the last":                 {segs: []*metadata.Segment{seg(finished, 0, 99)}, offset: 100, want: fetch.ErrEndOfTier, next: 100},
-		"far behind":                      {segs: []*metadata.Segment{seg(finished, 0, 99)}, offset: 1 << 62, want: fetch.ErrEndOfTier, next: 1 << 62},
-		"being copied":                    {segs: []*metadata.Segment{seg(finished, 0, 99), seg(started, 100, 199)}, offset: 150, want: fetch.ErrEndOfTier, next: 150},
-		"hole behind the contiguous tier": {segs: []*metadata.Segment{seg(finished, 0, 99), seg(finished, 200, 299)}, offset: 150, want: fetch.ErrEndOfTier, next: 150},
-		"before the earliest":             {segs: []*metadata.Segment{seg(finished, 100, 199)}, offset: 50, want: fetch.ErrUnavailable},
-		"before the earliest, gone":       {segs: []*metadata.Segment{seg(deleted, 0, 99), seg(finished, 100, 199)}, offset: 50, want: fetch.ErrUnavailable},
-		"being deleted":                   {segs: []*metadata.Segment{seg(deleting, 0, 99), seg(finished, 100, 199)}, offset: 50, want: fetch.ErrSkipped, next: 100},
-		"two being deleted":               {segs: []*metadata.Segment{seg(deleting, 0, 99), seg(deleting, 100, 199), seg(finished, 200, 299)}, offset: 50, want: fetch.ErrSkipped, next: 200},
-		"the last being deleted":          {segs: []*metadata.Segment{seg(deleting, 0, 99)}, offset: 50, want: fetch.ErrSkipped, next: 100},
-		"a copy that was given up":        {segs: []*metadata.Segment{seg(finished, 0, 99), givenUp(100, 199)}, offset: 150, want: fetch.ErrEndOfTier, next: 150},
-		"one of two given up":             {segs: []*metadata.Segment{givenUp(0, 99), seg(deleting, 0, 99), givenUp(0, 99)}, offset: 50, want: fetch.ErrSkipped, next: 100},
-		"below the log start in metadata": {segs: []*metadata.Segment{seg(finished, 0, 99)}, info: metadata.PartitionInfo{LogStart: 50}, offset: 49, want: fetch.ErrOutOfRange},
-		"below the host's log start":      {segs: []*metadata.Segment{seg(finished, 0, 99)}, info: metadata.PartitionInfo{LogStart: 50}, logStart: 60, offset: 55, want: fetch.ErrOutOfRange},
-		"below both and being deleted":    {segs: []*metadata.Segment{seg(deleting, 0, 99)}, info: metadata.PartitionInfo{LogStart: 100}, offset: 50, want: fetch.ErrOutOfRange},
-		"behind the last, incomplete":     {segs: []*metadata.Segment{seg(finished, 0, 99)}, info: metadata.PartitionInfo{Incomplete: 1}, offset: 100, want: metadata.ErrIncomplete},
-		"nothing tiered, incomplete":      {info: metadata.PartitionInfo{Incomplete: 1}, offset: 0, want: metadata.ErrIncomplete},
-		"below the log start, incomplete": {info: metadata.PartitionInfo{Incomplete: 1}, logStart: 50, offset: 49, want: fetch.ErrOutOfRange},
-		"another lineage's":               {segs: []*metadata.Segment{seg(finished, 0, 99, segment.EpochStart{Epoch: 5, Start: 0})}, lineage: old, offset: 50, want: fetch.ErrEndOfTier, next: 50},
-		"another lineage's being deleted": {segs: []*metadata.Segment{seg(deleting, 0, 99, segment.EpochStart{Epoch: 5, Start: 0})}, lineage: old, offset: 50, want: fetch.ErrEndOfTier, next: 50},
+		"nothing tiered":                   {offset: 7, want: fetch.ErrEndOfTier, next: 7},
+		"below the log start":              {segs: []*metadata.Segment{seg(finished, 0, 99)}, logStart: 50, offset: 49, want: fetch.ErrOutOfRange},
+		"below the log start, no tier":     {logStart: 50, offset: 49, want: fetch.ErrOutOfRange},
+		"negative":                         {segs: []*metadata.Segment{seg(finished, 0, 99)}, offset: -1, want: fetch.ErrOutOfRange},
+		"behind the last":                  {segs: []*metadata.Segment{seg(finished, 0, 99)}, offset: 100, want: fetch.ErrEndOfTier, next: 100},
+		"far behind":                       {segs: []*metadata.Segment{seg(finished, 0, 99)}, offset: 1 << 62, want: fetch.ErrEndOfTier, next: 1 << 62},
+		"being copied":                     {segs: []*metadata.Segment{seg(finished, 0, 99), seg(started, 100, 199)}, offset: 150, want: fetch.ErrEndOfTier, next: 150},
+		"hole behind the contiguous tier":  {segs: []*metadata.Segment{seg(finished, 0, 99), seg(finished, 200, 299)}, offset: 150, want: fetch.ErrEndOfTier, next: 150},
+		"before the earliest":              {segs: []*metadata.Segment{seg(finished, 100, 199)}, offset: 50, want: fetch.ErrUnavailable},
+		"before the earliest, gone":        {segs: []*metadata.Segment{seg(deleted, 0, 99), seg(finished, 100, 199)}, offset: 50, want: fetch.ErrUnavailable},
+		"being deleted":                    {segs: []*metadata.Segment{seg(deleting, 0, 99), seg(finished, 100, 199)}, offset: 50, want: fetch.ErrSkipped, next: 100},
+		"two being deleted":                {segs: []*metadata.Segment{seg(deleting, 0, 99), seg(deleting, 100, 199), seg(finished, 200, 299)}, offset: 50, want: fetch.ErrSkipped, next: 200},
+		"the last being deleted":           {segs: []*metadata.Segment{seg(deleting, 0, 99)}, offset: 50, want: fetch.ErrSkipped, next: 100},
+		"a copy that was given up":         {segs: []*metadata.Segment{seg(finished, 0, 99), givenUp(100, 199)}, offset: 150, want: fetch.ErrEndOfTier, next: 150},
+		"one of two given up":              {segs: []*metadata.Segment{givenUp(0, 99), seg(deleting, 0, 99), givenUp(0, 99)}, offset: 50, want: fetch.ErrSkipped, next: 100},
+		"below the log start in metadata":  {segs: []*metadata.Segment{seg(finished, 0, 99)}, info: metadata.PartitionInfo{LogStart: 50}, offset: 49, want: fetch.ErrOutOfRange},
+		"below the host's log start":       {segs: []*metadata.Segment{seg(finished, 0, 99)}, info: metadata.PartitionInfo{LogStart: 50}, logStart: 60, offset: 55, want: fetch.ErrOutOfRange},
+		"below both and being deleted":     {segs: []*metadata.Segment{seg(deleting, 0, 99)}, info: metadata.PartitionInfo{LogStart: 100}, offset: 50, want: fetch.ErrOutOfRange},
+		"behind the last, incomplete":      {segs: []*metadata.Segment{seg(finished, 0, 99)}, info: metadata.PartitionInfo{Incomplete: 1}, offset: 100, want: metadata.ErrIncomplete},
+		"nothing tiered, incomplete":       {info: metadata.PartitionInfo{Incomplete: 1}, offset: 0, want: metadata.ErrIncomplete},
+		"below the log start, incomplete":  {info: metadata.PartitionInfo{Incomplete: 1}, logStart: 50, offset: 49, want: fetch.ErrOutOfRange},
+		"a hole, in the local log":         {segs: []*metadata.Segment{seg(finished, 0, 99), seg(deleted, 100, 199), seg(finished, 200, 299)}, local: 150, offset: 150, want: fetch.ErrEndOfTier, next: 150},
+		"a hole, nowhere any more":         {segs: []*metadata.Segment{seg(finished, 0, 99), seg(deleted, 100, 199), seg(finished, 200, 299)}, local: 300, offset: 150, want: fetch.ErrSkipped, next: 200},
+		"a hole, the local log unknown":    {segs: []*metadata.Segment{seg(finished, 0, 99), seg(deleted, 100, 199), seg(finished, 200, 299)}, offset: 150, want: fetch.ErrEndOfTier, next: 150},
+		"a hole, the rest is local":        {segs: []*metadata.Segment{seg(finished, 0, 99), seg(deleted, 100, 199), seg(finished, 200, 299)}, local: 180, offset: 150, want: fetch.ErrSkipped, next: 180},
+		"a hole, forgotten":                {segs: []*metadata.Segment{seg(finished, 0, 99), seg(finished, 200, 299)}, local: 300, offset: 150, want: fetch.ErrUnavailable},
+		"a hole, given up":                 {segs: []*metadata.Segment{seg(finished, 0, 99), endedUnread(100, 199), seg(finished, 200, 299)}, local: 300, offset: 150, want: fetch.ErrUnavailable},
+		"a hole of another lineage":        {segs: []*metadata.Segment{seg(finished, 0, 99), seg(deleted, 100, 199, segment.EpochStart{Epoch: 5, Start: 0}), seg(finished, 200, 299)}, lineage: old, local: 300, offset: 150, want: fetch.ErrUnavailable},
+		"a hole, incomplete":               {segs: []*metadata.Segment{seg(finished, 0, 99), seg(deleted, 100, 199), seg(finished, 200, 299)}, info: metadata.PartitionInfo{Incomplete: 1}, local: 300, offset: 150, want: metadata.ErrIncomplete},
+		"two deleted, one being":           {segs: []*metadata.Segment{seg(deleted, 0, 99), seg(deleting, 100, 199), seg(deleted, 200, 299), seg(finished, 300, 399)}, local: 400, offset: 50, want: fetch.ErrSkipped, next: 300},
+		"a hole before what is missed":     {segs: []*metadata.Segment{seg(deleted, 0, 99), seg(finished, 200, 299)}, local: 400, offset: 50, want: fetch.ErrSkipped, next: 100},
+		"being deleted before what is":     {segs: []*metadata.Segment{seg(deleting, 0, 99), seg(finished, 200, 299)}, offset: 50, want: fetch.ErrSkipped, next: 100},
+		"being deleted, in the local log":  {segs: []*metadata.Segment{seg(deleting, 0, 99), seg(finished, 100, 199)}, local: 50, offset: 50, want: fetch.ErrEndOfTier, next: 50},
+		"being deleted, the rest is local": {segs: []*metadata.Segment{seg(deleting, 0, 99)}, local: 70, offset: 50, want: fetch.ErrSkipped, next: 70},
+		"before the earliest, local":       {segs: []*metadata.Segment{seg(finished, 100, 199)}, local: 10, offset: 50, want: fetch.ErrEndOfTier, next: 50},
+		"behind the last, not local":       {segs: []*metadata.Segment{seg(finished, 0, 99)}, local: 200, offset: 100, want: fetch.ErrUnavailable},
+		"deleted and copied again":         {segs: []*metadata.Segment{seg(deleted, 0, 99), seg(deleting, 100, 199), seg(finished, 50, 149)}, local: 400, offset: 20, want: fetch.ErrSkipped, next: 50},
+		"another lineage's":                {segs: []*metadata.Segment{seg(finished, 0, 99, segment.EpochStart{Epoch: 5, Start: 0})}, lineage: old, offset: 50, want: fetch.ErrEndOfTier, next: 50},
+		"another lineage's being deleted":  {segs: []*metadata.Segment{seg(deleting, 0, 99, segment.EpochStart{Epoch: 5, Start: 0})}, lineage: old, offset: 50, want: fetch.ErrEndOfTier, next: 50},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := fetch.New(&viewOnly{view: metadata.NewView(p, c.segs...).WithInfo(c.info)}, x.ep, x.cache, fetch.Options{})
@@ -91,7 +115,7 @@ func TestNowhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			req := fetch.Request{Partition: p, Lineage: c.lineage, LogStart: c.logStart, Offset: c.offset, MaxBytes: 1}
+			req := fetch.Request{Partition: p, Lineage: c.lineage, LogStart: c.logStart, LocalLogStart: c.local, Offset: c.offset, MaxBytes: 1}
 			var res fetch.Result
 			err = r.Fetch(t.Context(), req, &res)
 			if !errors.Is(err, c.want) || res.Size() != 0 {

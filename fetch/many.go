@@ -168,6 +168,7 @@ func (m *many) sweep(now context.Context, todo []int) {
 func (m *many) refuse(i int) error {
 	req := &m.req.Requests[i]
 	rd, err := m.r.look(req.Partition, req.Lineage, req.LogStart)
+	rd.local = req.LocalLogStart
 	if err == nil {
 		_, err = rd.locate(req.Offset)
 	}

@@ -83,6 +83,11 @@ type Request struct {
 	LogStart int64 // first offset that exists; below it is out of range
 	Offset   int64 // where to read from
 
+	// LocalLogStart is the first offset in the host's local log, 0 if that is not
+	// known or nothing was deleted there yet. With it nobody waits for ever at
+	// offsets that are nowhere any more: see "Holes" in the package comment.
+	LocalLogStart int64
+
 	// MaxBytes bounds the batches in sum, but never below one batch: one of any
 	// size is returned even for 0 or less.
 	MaxBytes  int

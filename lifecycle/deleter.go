@@ -127,7 +127,8 @@ func (d *Deleter) Close() { d.gate.close() }
 //
 // A failure of one segment does not keep it from the others. What failed, or was
 // interrupted, stays DELETE_SEGMENT_STARTED and is found by Resume. The log start
-// is not moved: who deletes what readers may still want makes a hole.
+// is not moved: who deletes what readers may still want makes a hole, and
+// package fetch says what they are told there.
 //
 // Before anything happens: metadata.ErrIncomplete if the partition has records
 // that are not understood, *transfer.OwnerError if the store is not the

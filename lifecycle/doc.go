@@ -90,6 +90,13 @@
 // whom the store lets write. An upload that is completed even so, behind the look
 // whether the object is gone, leaves an object whose id has ended: the collector's.
 //
+// A segment that is deleted by itself leaves a hole: offsets that the tier does not
+// have, above the log start. A reader is told to skip them only while they are being
+// deleted, and afterwards if the host says that its log does not have them either
+// (fetch.Request.LocalLogStart): as long as they may be somewhere, nobody loses them.
+// A copy of the same range fills the hole, under a new id. [Expirer.Expire] makes no
+// hole above the log start, except by what it lists at the code that decides.
+//
 // # Expire
 //
 // [Expirer.Expire] decides as Kafka's leader does: by time, size, log start, and

@@ -98,7 +98,9 @@ var (
 	// is known can be read; that something is not known says nothing. Retry later;
 	// expire, collect and delete nothing.
 	ErrIncomplete = errors.New("metadata of the partition is incomplete")
-	// ErrUnknownPartition: this store was not told to hold the partition
+	// ErrUnknownPartition: this store holds only what it was assigned (one that holds
+	// everything, as metadata/embedded does, never says so), and was not told to hold
+	// the partition
 	// (Store.Assign). Nothing is said about whether it has segments.
 	ErrUnknownPartition = errors.New("partition is not held by this metadata store")
 	// ErrForeignSegment: the segment was written by another storage plugin. It is

@@ -93,7 +93,9 @@ what they have begun, then the objects go. It may be interrupted and run again.
 
 A partition or topic is deleted for good: nothing can be copied to that topic id's
 partition any more. A single segment leaves a hole, which a copy of the same
-directory fills; so a damaged object is replaced.
+directory fills; so a damaged object is replaced. What readers are told at a hole,
+and how to end one, is in docs/operations.md. To delete the oldest data, use
+expire --log-start, which leaves none.
 
 With --json there is a line for each segment, with the fields of ls and "applied".`,
 		Example: `  segtier rm orders/0
