@@ -172,6 +172,47 @@ func TestGatewayProbesThatWereLeft(t *testing.T) {
 	b.done("verify")
 }
 
+// TestGatewayDeleteAbortsUploads: the parts that a killed writer has left of a
+// segment's object go with the segment, those of others stay.
+func TestGatewayDeleteAbortsUploads(t *testing.T) {
+	s := gateway.Start(t, gateway.Options{})
+	b := s3Bench(t, s, s.URL(), "aborted")
+	b.done("copy", source(payments))
+	store := b.bucket()
+	segs := decode[segmentLine](t, b.done("ls", "--json"))
+	keys := make([]string, 2)
+	for i := range keys {
+		keys[i] = objectOf(t, b, "payments.tx_commit-abort/0", i)
+		// As it was before the copy ended: parts, and no object.
+		if err := store.Delete(t.Context(), keys[i]); err != nil {
+			t.Fatal(err)
+		}
+		upload(t, store, keys[i])
+		upload(t, store, keys[i]+"x") // not a segment's
+	}
+	uploads := func() (got []string) {
+		for u, err := range store.(objstore.UploadLister).Uploads(t.Context(), "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, u.Key)
+		}
+		slices.Sort(got)
+		return got
+	}
+	if got := uploads(); len(got) != 4 {
+		t.Fatalf("uploads %q", got)
+	}
+	b.done("rm", segs[0].SegmentID.String(), "--apply", "--delete-delay", "0s")
+	if got, want := uploads(), []string{keys[0] + "x", keys[1], keys[1] + "x"}; !slices.Equal(got, want) {
+		t.Errorf("uploads %q, want %q", got, want)
+	}
+	b.done("rm", "payments.tx_commit-abort/0", "--apply", "--delete-delay", "0s")
+	if got, want := uploads(), []string{keys[0] + "x", keys[1] + "x"}; !slices.Equal(got, want) {
+		t.Errorf("with the partition: uploads %q, want %q", got, want)
+	}
+}
+
 // upload leaves an upload of three parts that was killed behind the first. The
 // store must keep what is cancelled.
 func upload(t *testing.T, store objstore.Store, key string) {
