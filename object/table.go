@@ -58,10 +58,29 @@ func (t Table) LogSize() int64 {
 // the first batch whose last offset is at least offset: that batch starts there
 // or, if the offsets have a gap, in a later chunk, or there is none. It is 0 for
 // an offset before the first batch. The table must not be empty.
+//
+// Batches of one log are much alike, so it guesses where offset is between the first and the
+// last, and looks around there, further and further away: two entries beside each
+// other, mostly, where halving needs ten that are hardly ever in the processor's first cache,
+// and of which no branch is predictable.
+//
+// Batches of one log are much alike, so it guesses where offset is between the first and
+// the last, and looks around there: at two entries beside each other, mostly, where
+// halving needs ten that are rarely in the processor's first cache, and as many branches
+// that it cannot foresee.
 func (t Table) ForOffset(offset int64) int {
 	// Invariant: the answer, the last chunk with a base offset ≤ offset (or 0),
 	// lies in [lo, hi).
 	lo, hi := 0, len(t.Chunks)
+	if last := hi - 1; t.Chunks[last].FirstBatch >= 0 {
+		low, high := t.Chunks[0].BaseOffset, t.Chunks[last].BaseOffset
+		if offset >= high {
+			return last
+		} else if offset <= low {
+			return 0
+		}
+		lo, hi = t.around(offset, min(int(float64(offset-low)/float64(high-low)*float64(last)), last-1))
+	}
 	for hi-lo > 1 {
 		mid := int(uint(lo+hi) / 2)
 		// Chunks in which no batch starts say nothing; step over them. They are
@@ -79,6 +98,33 @@ func (t Table) ForOffset(offset int64) int {
 		}
 	}
 	return lo
+}
+
+// around returns bounds of where offset is, as ForOffset has them, which it looks for
+// further and further away from chunk at, as long as it meets chunks in which a batch
+// starts.
+func (t Table) around(offset int64, at int) (lo, hi int) {
+	hi = len(t.Chunks)
+	switch c := &t.Chunks[at]; {
+	case c.FirstBatch < 0:
+	case c.BaseOffset <= offset:
+		lo = at
+		for step := 1; lo+step < hi && t.Chunks[lo+step].FirstBatch >= 0; step *= 2 {
+			if t.Chunks[lo+step].BaseOffset > offset {
+				return lo, lo + step
+			}
+			lo += step
+		}
+	default:
+		hi = at
+		for step := 1; hi-step > lo && t.Chunks[hi-step].FirstBatch >= 0; step *= 2 {
+			if t.Chunks[hi-step].BaseOffset <= offset {
+				return hi - step, hi
+			}
+			hi -= step
+		}
+	}
+	return lo, hi
 }
 
 // ForTime returns the chunk in which the first batch with a MaxTimestamp of at
