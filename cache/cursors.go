@@ -20,27 +20,18 @@ type Place struct {
 	First, Next int64
 }
 
-// maxCursors bounds the cursors of one log; those not heard of for longest go.
-const maxCursors = 64
-
-// trustedAfter is how many reads must have begun where the last one ended until
-// a cursor that nobody announced is believed to read on. By chance two do.
-const trustedAfter = 2
-
 // forgottenAfter is after how many budgets of new chunks a reader that was not
 // heard of is taken to be gone. What is needed later than that counts as never.
 const forgottenAfter = 8
 
-// A Cursor is a reader's place in a log, announced by the host. Its methods may be
-// called concurrently.
+// A Cursor is a reader's place in a log, announced by whoever knows of the reader.
+// Its methods may be called concurrently.
 type Cursor struct {
 	c   *Cache
 	log *logCursors
 
 	// Guarded by log.mu.
-	announced  bool
 	start, pos int64 // offsets: of its first read, and of its next
-	steps      int   // reads that began where the last one ended
 	last       int64 // clock of its last read, or of its announcement
 	gap        int64 // clock between its reads, averaged
 	mark       int64 // clock when rate was last taken, and where it was then
@@ -50,7 +41,7 @@ type Cursor struct {
 
 // logCursors is the cursors of one log.
 type logCursors struct {
-	held atomic.Int64 // entries and announced cursors that point here: it must not be forgotten
+	held atomic.Int64 // entries and cursors that point here: it must not be forgotten
 
 	mu      sync.Mutex
 	cursors []*Cursor
@@ -66,9 +57,9 @@ type logShard struct {
 
 const numLogShards = 16
 
-// logOf returns the cursors of a log. With hold it is not forgotten until
-// held is decremented.
-func (c *Cache) logOf(l Log, hold bool) *logCursors {
+// logOf returns the cursors of a log, which is not forgotten until held is
+// decremented.
+func (c *Cache) logOf(l Log) *logCursors {
 	h := (binary.LittleEndian.Uint64(l.ID[8:]) ^ uint64(uint32(l.Number))*0x9E3779B97F4A7C15) * 0xD6E8FEB86659FD93
 	s := &c.logs[h>>(64-4)]
 	s.mu.Lock()
@@ -79,9 +70,8 @@ func (c *Cache) logOf(l Log, hold bool) *logCursors {
 			s.logs, s.max = make(map[Log]*logCursors), 64
 		}
 		if len(s.logs) >= s.max {
-			now, horizon := c.ledger.clock.Load(), forgottenAfter*c.ledger.budgetNow.Load()
 			for k, old := range s.logs {
-				if old.held.Load() == 0 && old.forget(now, horizon) {
+				if old.held.Load() == 0 {
 					delete(s.logs, k)
 				}
 			}
@@ -90,33 +80,15 @@ func (c *Cache) logOf(l Log, hold bool) *logCursors {
 		lc = new(logCursors)
 		s.logs[l] = lc
 	}
-	if hold {
-		lc.held.Add(1)
-	}
+	lc.held.Add(1)
 	return lc
 }
 
-// forget drops the inferred cursors that were not heard of for long, and says whether
-// none is left.
-func (lc *logCursors) forget(now, horizon int64) bool {
-	lc.mu.Lock()
-	defer lc.mu.Unlock()
-	kept := lc.cursors[:0]
-	for _, cur := range lc.cursors {
-		if cur.announced || now-cur.last < horizon {
-			kept = append(kept, cur)
-		}
-	}
-	clear(lc.cursors[len(kept):])
-	lc.cursors = kept
-	return len(kept) == 0
-}
-
-// Announce says that a reader will read a log from offset pos on. The cache
-// keeps what it is about to need rather than what nobody is known to need.
-// Close the Cursor when the reader ends.
+// Announce says that a reader will read a log from offset pos on, or has been doing so
+// for a while. The cache keeps what it is about to need rather than what nobody is known
+// to need. Close the Cursor when the reader ends.
 func (c *Cache) Announce(l Log, pos int64) *Cursor {
-	cur := &Cursor{c: c, log: c.logOf(l, true), announced: true, start: pos, pos: pos}
+	cur := &Cursor{c: c, log: c.logOf(l), start: pos, pos: pos}
 	cur.last = c.ledger.clock.Load()
 	cur.mark, cur.markPos = cur.last, pos
 	cur.log.mu.Lock()
@@ -150,10 +122,8 @@ func (cur *Cursor) Close() {
 // move notes a read. The caller holds log.mu.
 func (cur *Cursor) move(from, to, now, budget int64) {
 	if from < cur.pos || from > cur.pos+(to-from) { // a seek
-		cur.start, cur.steps, cur.rate = from, 0, 0
+		cur.start, cur.rate = from, 0
 		cur.mark, cur.markPos = now, from
-	} else {
-		cur.steps++
 	}
 	cur.pos = to
 	cur.gap += (now - cur.last - cur.gap) / 4
@@ -167,56 +137,6 @@ func (cur *Cursor) move(from, to, now, budget int64) {
 		cur.rate += (rate - cur.rate) / 4
 		cur.mark, cur.markPos = now, to
 	}
-}
-
-// Read says that somebody whose cursor is not known has read the offsets of a log
-// from `from` on, before `to`. Reads that begin where another one ended are
-// taken to be one reader's.
-func (c *Cache) Read(l Log, from, to int64) {
-	now, budget := c.ledger.clock.Load(), c.ledger.budgetNow.Load()
-	lc := c.logOf(l, false)
-	lc.mu.Lock()
-	defer lc.mu.Unlock()
-	var found, near *Cursor
-	inferred := 0
-	for _, cur := range lc.cursors {
-		switch {
-		case cur.announced:
-			continue
-		case cur.pos == from:
-			if found == nil || cur.steps > found.steps {
-				found = cur
-			}
-		case cur.steps >= trustedAfter && from > cur.pos && from-cur.pos <= to-from && (near == nil || cur.pos > near.pos):
-			near = cur // it has skipped a little
-		}
-		inferred++
-	}
-	if found == nil {
-		found = near
-	}
-	if found == nil {
-		if found = lc.oldest(inferred); found == nil {
-			found = new(Cursor)
-			lc.cursors = append(lc.cursors, found)
-		}
-		*found = Cursor{c: c, log: lc, start: from, pos: from, last: now, mark: now, markPos: from, steps: -1}
-	}
-	found.move(from, to, now, budget)
-}
-
-// oldest returns the inferred cursor not heard of for longest, nil if there is
-// room for another.
-func (lc *logCursors) oldest(inferred int) (oldest *Cursor) {
-	if inferred < maxCursors {
-		return nil
-	}
-	for _, cur := range lc.cursors {
-		if !cur.announced && (oldest == nil || cur.last < oldest.last) {
-			oldest = cur
-		}
-	}
-	return oldest
 }
 
 // nextUse returns the bytes of clock until some cursor reaches a place, +Inf if
@@ -234,7 +154,7 @@ func (lc *logCursors) nextUse(p Place, now, budget int64) float64 {
 		fastest = float64(max(p.Next-p.First, 1)) / float64(max(budget/256, 1))
 	}
 	for _, cur := range lc.cursors {
-		if cur.pos >= p.Next || !cur.announced && cur.steps < trustedAfter {
+		if cur.pos >= p.Next {
 			continue
 		}
 		t := 0.0

@@ -26,9 +26,11 @@ func TestChunksAheadOfACursorStay(t *testing.T) {
 	for i := range 8 {
 		fillAt(t, c, 0, i)
 	}
+	scan := c.Announce(Log{Number: 1}, 0)
+	defer scan.Close()
 	for i := range 100 {
 		fillAt(t, c, 1, i)
-		c.Read(Log{Number: 1}, int64(i*100), int64(i*100+100))
+		scan.Read(int64(i*100), int64(i*100+100))
 	}
 	for i := range 8 {
 		if !here(c, 0, i) {
@@ -79,8 +81,8 @@ func TestAGoneCursorKeepsNothing(t *testing.T) {
 func TestNextUse(t *testing.T) {
 	const budget = 1600
 	lc := new(logCursors)
-	add := func(pos int64, rate float64, steps int, last int64) *Cursor {
-		cur := &Cursor{log: lc, pos: pos, rate: rate, steps: steps, last: last}
+	add := func(pos int64, rate float64, last int64) *Cursor {
+		cur := &Cursor{log: lc, pos: pos, rate: rate, last: last}
 		lc.cursors = append(lc.cursors, cur)
 		return cur
 	}
@@ -89,19 +91,15 @@ func TestNextUse(t *testing.T) {
 	if !math.IsInf(use(), 1) {
 		t.Error("needed, but there is no cursor")
 	}
-	add(1100, 1, 10, 100)
+	add(1100, 1, 100)
 	if !math.IsInf(use(), 1) {
 		t.Error("needed, but the only cursor has passed")
 	}
-	add(990, 1, trustedAfter-1, 100)
-	if !math.IsInf(use(), 1) {
-		t.Error("needed, but nobody knows that the only cursor will go on")
-	}
-	add(900, 0.5, 10, 100)
+	add(900, 0.5, 100)
 	if got := use(); got != 200 {
 		t.Errorf("needed in %v, want 200", got)
 	}
-	fast := add(0, 10, 10, 100)
+	fast := add(0, 10, 100)
 	if got := use(); got != 100 {
 		t.Errorf("needed in %v, want 100: the faster cursor is there first", got)
 	}
@@ -109,61 +107,62 @@ func TestNextUse(t *testing.T) {
 	if got := use(); got != 150 {
 		t.Errorf("needed in %v, want 150: who is late is late for as long again", got)
 	}
-	add(1050, 1, 10, 100)
+	add(1050, 1, 100)
 	if got := use(); got != 0 {
 		t.Errorf("needed in %v, but it is being read", got)
 	}
 }
 
-// Readers that do not say who they are are told apart by where they are.
-func TestInference(t *testing.T) {
+// A cursor moves with its reader, who may skip a little, or go elsewhere; then what is known of
+// its speed is forgotten, and of what it has read.
+func TestCursorMoves(t *testing.T) {
 	c := open(t, 32)
-	log := Log{Number: 5}
-	lc := c.logOf(log, false)
-	for i := range int64(20) {
-		c.Read(log, 100*i, 100*i+100)
-		c.Read(log, 5000+50*i, 5000+50*i+50)
+	cur := c.Announce(Log{}, 0)
+	defer cur.Close()
+	other := c.Announce(Log{}, 0)
+	defer other.Close()
+	for i := range 8 {
+		cur.Read(int64(i*100), int64(i*100+100))
+		fillAt(t, c, 1, i)
 	}
-	if len(lc.cursors) != 2 || lc.cursors[0].pos != 2000 || lc.cursors[1].pos != 6000 {
-		t.Fatalf("%d cursors were inferred of two readers", len(lc.cursors))
+	if cur.pos != 800 || cur.start != 0 || cur.rate == 0 || other.pos != 0 {
+		t.Fatalf("at %d from %d, %v offsets a byte; the other at %d", cur.pos, cur.start, cur.rate, other.pos)
 	}
-	c.Read(log, 2050, 2150) // it skipped less than it reads
-	if len(lc.cursors) != 2 || lc.cursors[0].pos != 2150 {
-		t.Fatal("a small skip is another reader")
+	cur.Read(850, 950) // skipped less than it reads
+	if cur.pos != 950 || cur.start != 0 || cur.rate == 0 {
+		t.Errorf("after a small skip: at %d from %d", cur.pos, cur.start)
 	}
-	for i := range int64(1000) { // here and there
-		c.Read(log, 100_000+i*i*10, 100_000+i*i*10+1)
+	cur.Read(50, 150)
+	if cur.pos != 150 || cur.start != 50 || cur.rate != 0 {
+		t.Errorf("after a seek: at %d from %d, %v offsets a byte", cur.pos, cur.start, cur.rate)
 	}
-	if len(lc.cursors) > maxCursors {
-		t.Fatalf("%d cursors", len(lc.cursors))
+	// Whoever has passed all of a chunk counts as one who has read it.
+	if n := cur.log.passed(Place{First: 60, Next: 150}); n != 1 {
+		t.Errorf("%d have read it", n)
 	}
-	// One that was announced is not taken for others, nor others for it.
-	own := c.Announce(log, 7)
-	defer own.Close()
-	c.Read(log, 7, 8)
-	if own.pos != 7 {
-		t.Fatal("another's read moved an announced cursor")
-	}
-	own.Read(7, 9)
-	if own.pos != 9 {
-		t.Fatal("its own read did not")
+	if n := cur.log.passed(Place{First: 0, Next: 100}); n != 0 {
+		t.Errorf("%d have read what was before the seek", n)
 	}
 }
 
-// Logs that nobody reads any more are forgotten.
+// Logs of which nothing is here, and that nobody reads, are forgotten.
 func TestLogsAreForgotten(t *testing.T) {
 	c := open(t, 4)
+	own := c.Announce(Log{Number: 5}, 0)
+	defer own.Close()
 	for i := range 5000 {
-		c.Read(Log{Number: int32(i)}, 0, 1)
-		if i%10 == 0 {
-			fillAt(t, c, 100_000, i)
-		}
+		c.Announce(Log{Number: int32(i)}, 0).Close()
 	}
 	n := 0
 	for i := range c.logs {
 		n += len(c.logs[i].logs)
 	}
-	if n > 3000 {
+	if n > numLogShards*65 {
 		t.Fatalf("%d logs are remembered", n)
+	}
+	other := c.Announce(Log{Number: 5}, 0)
+	defer other.Close()
+	if other.log != own.log {
+		t.Fatal("a log that is being read was forgotten")
 	}
 }

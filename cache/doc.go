@@ -41,8 +41,8 @@
 //
 // Log traffic is no frequency traffic: a chunk is new, is read by each consumer
 // once within seconds, and never again. So a new chunk enters the window, which
-// knows cursors: those that hosts announce ([Cache.Announce]), and those it infers from
-// reads that begin where another one ended ([Cache.Read]). A chunk's next use is
+// knows cursors ([Cache.Announce]): of readers that hosts tell of, and of those that
+// whoever reads through the cache has found by their reads. A chunk's next use is
 // when the first cursor on its way reaches it, by distance and speed; a cursor that
 // is late is expected to be late for as long again. Evicted is what nobody is known to
 // need, the least recently used first, then what is needed last: the worst of

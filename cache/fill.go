@@ -14,7 +14,7 @@ func (f Fill) Key() Key { return f.e.key }
 // latest first. It is called at most once, before Done, by whoever holds the
 // Fill.
 func (f Fill) Place(p Place) {
-	f.e.log, f.e.place = f.e.c.logOf(p.Log, true), p
+	f.e.log, f.e.place = f.e.c.logOf(p.Log), p
 }
 
 // Buf returns the memory to fill, of the size given to Acquire, with any

@@ -36,6 +36,8 @@ func TestGetEvictClose(t *testing.T) {
 		for range 3 {
 			wg.Go(func() {
 				var leases [2]Lease
+				cur := c.Announce(Log{}, int64(rand.IntN(10)))
+				defer cur.Close()
 				for range 20 {
 					k := colliding(rand.IntN(10))
 					l := &leases[rand.IntN(len(leases))]
@@ -59,7 +61,7 @@ func TestGetEvictClose(t *testing.T) {
 						f.Release()
 					case Hit, Joined:
 					}
-					c.Read(Log{}, int64(k.Object[0]), int64(k.Object[0])+1)
+					cur.Read(int64(k.Object[0]), int64(k.Object[0])+1)
 					if l.Wait(t.Context()) == nil && !painted(l.Bytes(), k) {
 						t.Error("another key's bytes")
 						return

@@ -171,6 +171,7 @@ func TestModel(t *testing.T) {
 			hung   []Fill // failed while their reads go on
 			r      Reservation
 		)
+		cursors := [2]*Cursor{c.Announce(Log{}, 0), c.Announce(Log{}, 4)}
 		keys := rapid.Custom(func(t *rapid.T) Key {
 			return key(rapid.IntRange(1, 2).Draw(t, "object"), rapid.IntRange(0, 8).Draw(t, "chunk"))
 		})
@@ -241,7 +242,7 @@ func TestModel(t *testing.T) {
 			},
 			"read": func(t *rapid.T) {
 				at := int64(rapid.IntRange(0, 8).Draw(t, "at"))
-				c.Read(Log{}, at, at+1)
+				cursors[rapid.IntRange(0, 1).Draw(t, "who")].Read(at, at+1)
 			},
 			"fail": func(t *rapid.T) {
 				for k, f := range fills {

@@ -6,8 +6,8 @@ import (
 )
 
 // A Cursor tells the cache where a consumer of a partition is, so that what it is
-// about to need is kept rather than what nobody will read. The cache also
-// finds consumers by itself, once they have read in sequence for a while; one that
+// about to need is kept rather than what nobody will read. Consumers are also
+// found without, once they have read in sequence for a while; one that
 // is announced is known from its first read on, and when it stalls.
 type Cursor struct{ c *cache.Cursor }
 
@@ -21,17 +21,6 @@ func (r *Reader) Announce(p segment.Partition, offset int64) *Cursor {
 func (c *Cursor) Close() { c.c.Close() }
 
 func logOf(p segment.Partition) cache.Log { return cache.Log{ID: p.TopicID, Number: p.Number} }
-
-// progress tells the cache what a request has read, and where it goes on.
-func (r *Reader) progress(req *Request, next int64) {
-	if req.Cursor != nil {
-		req.Cursor.c.Read(req.Offset, next)
-		return
-	}
-	if req.Hint != TimeQuery {
-		r.cache.Read(logOf(req.Partition), req.Offset, next)
-	}
-}
 
 // place tells where the chunk of a fill lies in its log: from the first batch that
 // starts in it up to the first of a later chunk.

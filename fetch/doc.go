@@ -49,9 +49,11 @@
 //	           ├─ window    at ──────── read ahead, here or on its way ──────── front
 //	           └─ segments  along the lineage; the next tail before its data
 //
-// A stream is recognised at its second read that begins where one ended. From then
+// A stream is recognised at its second read, which begins where the first one ended; of
+// each partition the latest 32 reads that began nowhere are remembered. From then
 // on it may jump a little, or ahead over what is on its way, and reads from memory
-// count like others. Of how many of its runs are in flight, the first guess comes
+// count like others; when it has gone on twice, the cache is told of it like of a
+// consumer that was announced. Of how many of its runs are in flight, the first guess comes
 // from how fast one connection was; then it is searched: twice as many while the
 // stream waits and the rate answers, fewer when it does not wait. Where connections
 // are slow and memory is short, runs get shorter; where they are fast, fewer.

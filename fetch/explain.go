@@ -88,8 +88,8 @@ func (r *Reader) Explain(ctx context.Context, req Request) (Explanation, error) 
 	}
 	limit := max(int64(req.MaxBytes), 1)
 	for offset := req.Offset; ; {
-		at, err := rd.locate(offset)
-		if err != nil {
+		var at place
+		if err := rd.locate(offset, &at); err != nil {
 			return Explanation{}, err
 		}
 		e, found, err := rd.explain(ctx, at, offset, limit)
@@ -113,7 +113,7 @@ func (rd *reading) explain(ctx context.Context, at place, offset, limit int64) (
 	var p pins
 	p.open(t)
 	defer p.release()
-	pos, h, found, err := r.find(ctx, &p, offset, 1, true)
+	pos, h, found, err := r.find(ctx, &p, t.from(offset), offset, 1, true)
 	if err != nil || !found || h.LastOffset >= at.upper {
 		return e, false, err
 	}

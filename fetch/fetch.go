@@ -42,12 +42,7 @@ func (r *Reader) fetch(ctx context.Context, req Request, res *Result, t terms) e
 		res.Release()
 		return err
 	}
-	if s := in.stream; s != nil {
-		s.mu.Lock()
-		s.next = in.next
-		s.mu.Unlock()
-	}
-	r.progress(&req, in.next)
+	r.ended(&req, in)
 	r.stats.fetches.Add(1)
 	r.stats.bytes.Add(int64(in.size))
 	return nil
@@ -57,8 +52,8 @@ func (r *Reader) fetch(ctx context.Context, req Request, res *Result, t terms) e
 // the tier ends.
 func (rd *reading) fill(ctx context.Context, req *Request, in *holding) error {
 	offset, left := req.Offset, max(int64(req.MaxBytes), 1)
-	at, err := rd.locate(offset)
-	if err != nil {
+	var at place
+	if err := rd.locate(offset, &at); err != nil {
 		return err
 	}
 	for full := false; !full; {
@@ -71,7 +66,7 @@ func (rd *reading) fill(ctx context.Context, req *Request, in *holding) error {
 			return rd.blame(ctx, at.seg, offset, failure)
 		case in.size == 0:
 			// The offset fell into the gap at the end of a segment.
-			if at, err = rd.locate(next); err != nil {
+			if err := rd.locate(next, &at); err != nil {
 				return err
 			}
 		case failure != nil:
@@ -82,7 +77,7 @@ func (rd *reading) fill(ctx context.Context, req *Request, in *holding) error {
 		default:
 			seg, ok := rd.view.Lookup(rd.lineage, next)
 			if full = !ok; ok {
-				at = rd.at(seg, next)
+				at = place{seg, rd.upper(&seg, next)}
 			}
 		}
 		offset = next
@@ -105,10 +100,11 @@ func (rd *reading) take(ctx context.Context, req *Request, at *place, offset, li
 	p.open(t)
 	defer p.release()
 	var waited wait
+	from := t.from(offset)
 	if alone {
-		waited = rd.ask(ctx, req, at, offset, limit, in)
+		waited = rd.ask(ctx, req, at, from, offset, limit, in)
 	}
-	pos, h, found, err := r.find(ctx, p, offset, limit, patient)
+	pos, h, found, err := r.find(ctx, p, from, offset, limit, patient)
 	switch {
 	case err != nil:
 		return 0, offset, err
@@ -145,15 +141,11 @@ func (rd *reading) take(ctx context.Context, req *Request, at *place, offset, li
 // find looks for the first batch of the segment with LastOffset ≥ offset, of whose
 // header it returns Size and LastOffset and, if it had to look at it, the rest, and
 // leaves the window beginning at its chunk or before. Up to limit bytes from
-// there on are asked for on the way.
-func (r *Reader) find(ctx context.Context, p *pins, offset, limit int64, patient bool) (pos int64, h segment.Header, found bool, err error) {
+// there on are asked for on the way. It begins with chunk c: the batch starts there or,
+// if the offset fell into a gap, is the first of a later one; see tail.from.
+func (r *Reader) find(ctx context.Context, p *pins, c int, offset, limit int64, patient bool) (pos int64, h segment.Header, found bool, err error) {
 	table := &p.t.Table
-	if len(table.Chunks) == 0 {
-		return 0, h, false, nil
-	}
-	// The batch starts in this chunk or, if the offset fell into a gap, is the
-	// first of a later one.
-	for c := table.ForOffset(offset); c < len(table.Chunks); c++ {
+	for ; c < len(table.Chunks); c++ {
 		pos := table.Chunks[c].FirstBatch
 		if pos < 0 {
 			continue

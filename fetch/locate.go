@@ -53,21 +53,22 @@ type place struct {
 }
 
 // locate finds the segment that holds offset.
-func (rd *reading) locate(offset int64) (place, error) {
+func (rd *reading) locate(offset int64, at *place) (err error) {
 	if offset < rd.logStart || offset < 0 {
-		return place{}, &OutOfRangeError{Partition: rd.p, Offset: offset, LogStart: rd.logStart}
+		return &OutOfRangeError{Partition: rd.p, Offset: offset, LogStart: rd.logStart}
 	}
-	seg, ok := rd.view.Lookup(rd.lineage, offset)
-	if !ok {
-		return place{}, rd.nowhere(offset)
+	var ok bool
+	if at.seg, ok = rd.view.Lookup(rd.lineage, offset); !ok {
+		return rd.nowhere(offset)
 	}
-	return rd.at(seg, offset), nil
+	at.upper = rd.upper(&at.seg, offset)
+	return nil
 }
 
-// at returns the place of an offset that seg covers.
-func (rd *reading) at(seg metadata.Segment, offset int64) place {
+// upper returns the offset up to which seg, which covers offset, may be read from there.
+func (rd *reading) upper(seg *metadata.Segment, offset int64) int64 {
 	_, last, _ := seg.Along(rd.lineage, offset)
-	return place{seg: seg, upper: min(last, math.MaxInt64-1) + 1}
+	return min(last, math.MaxInt64-1) + 1
 }
 
 // nowhere says why no segment has offset. It is out of range only if the host

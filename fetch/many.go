@@ -170,7 +170,7 @@ func (m *many) refuse(i int) error {
 	rd, err := m.r.look(req.Partition, req.Lineage, req.LogStart)
 	rd.local = req.LocalLogStart
 	if err == nil {
-		_, err = rd.locate(req.Offset)
+		err = rd.locate(req.Offset, new(place))
 	}
 	if err != nil {
 		return err

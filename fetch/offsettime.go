@@ -45,7 +45,7 @@ func (r *Reader) OffsetForTime(ctx context.Context, req TimeRequest) (TimePositi
 		if from > offset && !first {
 			return none, rd.complete(offset)
 		}
-		at := rd.at(seg, from)
+		at := place{seg, rd.upper(&seg, from)}
 		if seg.MaxTimestamp >= req.Time {
 			found, ok, err := rd.search(ctx, at, from, req.Time)
 			if err != nil {

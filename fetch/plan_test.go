@@ -2,11 +2,13 @@ package fetch
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/segment"
 )
 
@@ -93,23 +95,24 @@ func TestNextRunsMeetOnTheGrid(t *testing.T) {
 func TestDetector(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const perChunk, chunks = 10, 50 // offsets
-		var ss streams
-		id := partitionID{number: 1}
+		var l lanes
+		var ids atomic.Uint64
 		read := func(offset, n int64) *stream {
-			seg := segment.UUID{byte(offset / (perChunk * chunks))}
+			seg := segment.UUID{byte(offset / (perChunk * chunks)), byte(offset / (perChunk * chunks) >> 8)}
 			start := offset / (perChunk * chunks) * perChunk * chunks
 			c := int((offset - start) / perChunk)
 			upper := start + perChunk*chunks
 			end := min(offset+n, upper)
-			k := cursor{p: id, seg: seg, upper: upper, chunks: chunks, chunk: int((end-1-start)/perChunk) + 1}
-			s, _ := ss.follow(nil, &k, start, offset, c, Detect)
-			s.next = end
-			s.mu.Unlock()
-			return s
+			k := reach{offset: offset, seg: seg, start: start, upper: upper, c: c, to: int((end-1-start)/perChunk) + 1, chunks: chunks}
+			var in holding
+			in.stream, in.next = l.follow(&ids, nil, &k, &in).s, end
+			l.ended(&in, false)
+			return in.stream
 		}
 		type reader struct {
-			at int64
-			s  *stream
+			at    int64
+			reads int
+			s     *stream
 		}
 		readers := make([]reader, rapid.IntRange(1, 8).Draw(t, "readers"))
 		for i := range readers {
@@ -119,19 +122,20 @@ func TestDetector(t *testing.T) {
 			i := rapid.IntRange(0, len(readers)-1).Draw(t, "who")
 			r := &readers[i]
 			n := rapid.Int64Range(1, 2*perChunk).Draw(t, "n")
-			if r.s != nil && r.s.reads >= 2 && rapid.IntRange(0, 3).Draw(t, "jump") == 0 {
+			if r.s != nil && rapid.IntRange(0, 3).Draw(t, "jump") == 0 {
 				floor := r.at / (perChunk * chunks) * perChunk * chunks // not back into the segment before
 				r.at = max(r.at+rapid.Int64Range(-perChunk/2, 2*perChunk).Draw(t, "by"), floor)
 			}
 			s := read(r.at, n)
-			if r.s != nil && s != r.s {
+			if r.s != nil && s != r.s || r.reads > 0 && s == nil {
 				t.Fatalf("reader %d at %d is another stream now", i, r.at)
 			}
 			r.s = s
+			r.reads++
 			r.at = min(r.at+n, (r.at/(perChunk*chunks)+1)*perChunk*chunks)
 			if rapid.Bool().Draw(t, "stranger") {
 				// Somewhere where nobody is.
-				if s := read(100_000+2000*rapid.Int64Range(0, 40).Draw(t, "where"), 1); s.reads > 40 {
+				if s := read(100_000+2000*rapid.Int64Range(0, 40).Draw(t, "where"), 1); s != nil {
 					t.Fatalf("reads at random are a stream")
 				}
 			}
@@ -141,28 +145,30 @@ func TestDetector(t *testing.T) {
 
 // Reads at random, however near each other, never begin a stream; two in sequence do.
 func TestRandomReadsAreNoStream(t *testing.T) {
-	var ss streams
-	follow := func(offset int64, c int) *stream {
-		k := cursor{p: partitionID{number: 1}, seg: segment.UUID{1}, upper: 1000, chunks: 100, chunk: c + 1}
-		s, _ := ss.follow(nil, &k, 0, offset, c, Detect)
-		s.next = offset + 3
-		defer s.mu.Unlock()
-		return s
+	var l lanes
+	var ids atomic.Uint64
+	follow := func(offset int64, c int) (reads int) {
+		k := reach{offset: offset, seg: segment.UUID{1}, upper: 1000, c: c, to: c + 1, chunks: 100}
+		var in holding
+		f := l.follow(&ids, nil, &k, &in)
+		in.stream, in.next = f.s, offset+3
+		l.ended(&in, false)
+		return f.reads
 	}
 	for i := range 100 {
 		offset := int64(i * 7 % 100 * 10) // a chunk is 10 offsets: never where one ended
-		if s := follow(offset, int(offset/10)); s.reads != 1 {
-			t.Fatalf("read %d at %d: %d in sequence", i, offset, s.reads)
+		if reads := follow(offset, int(offset/10)); reads != 0 {
+			t.Fatalf("read %d at %d: %d in sequence", i, offset, reads)
 		}
 	}
 	follow(505, 50)
-	if s := follow(508, 50); s.reads != 2 {
-		t.Fatalf("two in sequence: %d", s.reads)
+	if reads := follow(508, 50); reads != 2 {
+		t.Fatalf("two in sequence: %d", reads)
 	}
 	// A stranger in the middle of a stream takes nothing away from it.
 	for offset := int64(511); offset < 600; offset += 3 {
 		follow(offset-5, int(offset-5)/10)
-		if s := follow(offset, int(offset)/10); s.reads < 3 {
+		if reads := follow(offset, int(offset)/10); reads < 3 {
 			t.Fatalf("at %d a stranger ended the stream", offset)
 		}
 	}
@@ -251,5 +257,86 @@ func TestBrake(t *testing.T) {
 	}
 	if w.brake() != 0 {
 		t.Errorf("brake %d where nothing is in vain any more", w.brake())
+	}
+}
+
+// Reads of which one begins by chance where another ended make a stream that goes
+// again, so that no place of the partition is taken for somebody's for good.
+func TestStreamsRetire(t *testing.T) {
+	var l lanes
+	var ids atomic.Uint64
+	var gone []*stream
+	follow := func(offset, n int64) *stream {
+		var in holding
+		f := l.follow(&ids, nil, &reach{offset: offset, seg: segment.UUID{1}, c: int(offset / 10), to: int(offset/10) + 1, upper: 1e6, chunks: 1e5}, &in)
+		if in.stream, in.next = f.s, offset+n; f.gone != nil {
+			gone = append(gone, f.gone)
+		}
+		l.ended(&in, false)
+		return f.s
+	}
+	follow(0, 10)
+	s := follow(10, 10)
+	if s == nil {
+		t.Fatal("two in sequence are no stream")
+	}
+	for i := range int64(retiredAfter / 2) {
+		follow(10_000+i*50, 10)
+	}
+	if follow(20, 10) != s {
+		t.Fatal("a stream that reads now and then is not kept")
+	}
+	for i := range int64(retiredAfter + 2*maxFirst) {
+		follow(10_000+i*50, 10)
+	}
+	if len(gone) != 1 || gone[0] != s || len(l.known) != 0 || follow(30, 10) != nil {
+		t.Fatalf("%d streams went, %d are there: want none left", len(gone), len(l.known))
+	}
+	// There is an end to how many are told apart.
+	for i := range int64(2 * maxLanes) {
+		follow(100_000+1000*i, 10)
+		follow(100_010+1000*i, 10)
+	}
+	if len(l.known) != maxLanes || len(gone) != 1+maxLanes {
+		t.Fatalf("%d streams, %d went", len(l.known), len(gone))
+	}
+}
+
+// The cache is told of a consumer that nobody announced once it has gone on twice, and no more
+// of one whose place is another's.
+func TestStrangersHaveCursors(t *testing.T) {
+	c, err := cache.New(cache.Options{MemoryBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var l lanes
+	var ids atomic.Uint64
+	read := func(offset int64, announced bool) (s *stream, cursor *cache.Cursor, wanted bool) {
+		var in holding
+		k := reach{offset: offset, seg: segment.UUID{1}, c: int(offset / 10), to: int(offset/10) + 1, upper: 1e6, chunks: 1e5}
+		in.stream, in.next = l.follow(&ids, nil, &k, &in).s, offset+10
+		cursor, wanted = l.ended(&in, announced)
+		return in.stream, cursor, wanted
+	}
+	for i, want := range []bool{false, false, true, true} {
+		if _, _, wanted := read(int64(10*i), false); wanted != want {
+			t.Fatalf("read %d: a cursor is wanted: %v", i, wanted)
+		}
+	}
+	if _, _, wanted := read(40, true); wanted {
+		t.Fatal("a cursor is wanted beside the host's own")
+	}
+	s, _, _ := read(50, false)
+	own := l.announce(c, s)
+	if _, cursor, wanted := read(60, false); own == nil || cursor != own || wanted {
+		t.Fatal("the cursor is not the stream's")
+	}
+	// Jumps a little: it is still known.
+	if _, cursor, _ := read(90, false); cursor != own {
+		t.Fatal("a little jump is another consumer")
+	}
+	if n := len(l.forget()); n != 1 || l.announce(c, s) != nil {
+		t.Fatalf("%d streams were forgotten, and one has a cursor still", n)
 	}
 }

@@ -91,38 +91,64 @@ func (a *ahead) leave() (wasted int64) {
 }
 
 // follow notes a read of chunks [c, to) of a segment before it begins, and returns
-// the stream that it belongs to, locked. It is nil for a look at one place.
-func (rd *reading) follow(req *Request, last *stream, t *tail, at *place, offset int64, c, to int) *stream {
+// the stream that it belongs to, locked. It is nil for a look at one place, and for
+// a read that goes on from nowhere.
+func (rd *reading) follow(req *Request, last *stream, t *tail, at *place, offset int64, c, to int, in *holding) *stream {
 	r := rd.r
+	in.lanes = nil
 	if req.Hint == TimeQuery {
 		return nil
 	}
-	k := cursor{
-		p: partitionID{rd.p.TopicID, rd.p.Number}, seg: t.id, chunk: to, upper: at.upper, chunks: len(t.Table.Chunks),
+	k := reach{
+		offset: offset, seg: t.id, start: at.seg.StartOffset, upper: at.upper,
+		c: c, to: to, chunks: len(t.Table.Chunks), hint: req.Hint,
 	}
-	var s *stream
-	fresh := false
-	if req.stream != nil { // its own
-		s = req.stream
-		s.mu.Lock()
-		s.moved(&k, offset, 0, req.Hint)
+	var f found
+	if s := req.stream; s != nil { // its own
+		in.lanes = s.lanes
+		s.lanes.mu.Lock()
+		s.lane.move(&k, 0)
+		f = found{s: s, hint: s.lane.hint, reads: s.lane.reads}
+		s.lanes.mu.Unlock()
 	} else {
-		s, fresh = r.streams.follow(last, &k, at.seg.StartOffset, offset, c, req.Hint)
+		l, forgotten := r.streams.of(t, logOf(rd.p))
+		if forgotten != nil {
+			for _, s := range forgotten.forget() {
+				r.drop(s)
+			}
+		}
+		if f = l.follow(&r.streams.ids, last, &k, in); f.gone != nil {
+			r.drop(f.gone)
+		}
 	}
-	wasted := int64(0)
-	if fresh {
-		wasted = s.leave()
-		s.search, s.window, s.unit, s.far = search{}, 0, 0, false
+	s := f.s
+	if s == nil {
+		return nil
 	}
-	wasted += s.enter(t, at.upper, at.stop(t), c, to)
-	if wasted > 0 {
+	s.mu.Lock()
+	s.hint, s.reads = f.hint, f.reads
+	if f.begin.ticket != 0 && f.begin.seg == t.id {
+		s.enter(t, at.upper, at.stop(t), f.begin.c, f.begin.to)
+	}
+	if wasted := s.enter(t, at.upper, at.stop(t), c, to); wasted > 0 {
 		r.lost(wasted)
 	}
-	s.reach = to
+	ahead := to
 	if last := &s.way[len(s.way)-1]; last.t.id == t.id {
-		s.reach = last.chunk(s.front)
+		ahead = last.chunk(s.front)
 	}
+	s.reach.Store(int64(ahead))
 	return s
+}
+
+// drop ends what is done for a stream whose place is another's.
+func (r *Reader) drop(s *stream) {
+	r.streams.gone(s)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.leave(); n > 0 {
+		r.lost(n)
+	}
 }
 
 // stop returns the chunk behind the last one that may be read.
@@ -205,25 +231,18 @@ type wait struct {
 }
 
 // ask asks for what a read needs, up to limit bytes from where its offset may be,
-// and for what comes behind it if it is one of a sequence: the demand first.
+// in chunk c, and for what comes behind it if it is one of a sequence: the demand first.
 // Nothing is waited for.
-func (rd *reading) ask(ctx context.Context, req *Request, at *place, offset, limit int64, in *holding) (w wait) {
+func (rd *reading) ask(ctx context.Context, req *Request, at *place, c int, offset, limit int64, in *holding) (w wait) {
 	r, p, last := rd.r, &in.pins, in.stream
 	in.stream = nil
 	t := p.t
-	if len(t.Table.Chunks) == 0 {
-		return w
-	}
-	c := t.Table.ForOffset(offset)
-	for c < len(t.Table.Chunks) && t.Table.Chunks[c].FirstBatch < 0 {
-		c++
-	}
 	if c == len(t.Table.Chunks) {
 		return w
 	}
 	to := t.chunk(min(t.Table.Chunks[c].FirstBatch+limit, t.Table.LogSize())-1) + 1
 	p.restart(c)
-	s := rd.follow(req, last, t, at, offset, c, to)
+	s := rd.follow(req, last, t, at, offset, c, to, in)
 	in.stream = s
 	if s != nil {
 		defer s.mu.Unlock()
@@ -308,7 +327,7 @@ func (rd *reading) more(ctx context.Context, s *stream, tenant string) {
 				}
 				return
 			}
-			at := rd.at(seg, last.upper)
+			at := place{seg, rd.upper(&seg, last.upper)}
 			start := last.start + table.LogSize()
 			s.way = append(s.way, leg{t: next, start: start, upper: at.upper, stop: at.stop(next)})
 			s.front = start + next.Table.Start(next.Table.ForOffset(last.upper))

@@ -229,6 +229,7 @@ func (r *Reader) Close() error {
 		}
 		j.cancel(ErrClosed)
 	}
+	r.streams.close()
 	timer := time.NewTimer(closeWait)
 	defer timer.Stop()
 	select {

@@ -47,7 +47,10 @@ type holding struct {
 	complete bool
 	upTo     int64
 
-	stream *stream // that the last read belonged to
+	stream *stream // that the last read belonged to; nil: none
+	lanes  *lanes  // where the last read was noted; nil: nowhere
+	slot   int     // and where there, if it is of no stream
+	ticket uint64  // of that
 
 	iov     [][]byte    // for WriteTo: net.Buffers consumes what it is given
 	out     net.Buffers // iov as it is consumed

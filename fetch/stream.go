@@ -28,8 +28,12 @@ func (r *Reader) Stream(req Request) *Stream {
 	if req.Hint == Detect || req.Hint == TimeQuery {
 		req.Hint = Sequential
 	}
-	own := &stream{id: r.streams.ids.Add(1), hint: req.Hint}
-	own.cursor = cursor{p: partitionID{req.Partition.TopicID, req.Partition.Number}, next: -1, alt: -1}
+	log := logOf(req.Partition)
+	own := &stream{id: r.streams.ids.Add(1), lanes: &lanes{log: log}} // in lanes of its own it is not taken for another
+	own.lane = lane{first: req.Offset, next: -1, alt: -1, hint: req.Hint}
+	if req.Cursor == nil {
+		own.lane.cursor = r.cache.Announce(log, req.Offset)
+	}
 	req.stream = own
 	return &Stream{r: r, req: req, own: own}
 }
@@ -67,10 +71,8 @@ func (s *Stream) Close() {
 		return
 	}
 	s.closed = true
-	s.r.streams.gone(s.own)
-	s.own.mu.Lock()
-	defer s.own.mu.Unlock()
-	if n := s.own.leave(); n > 0 {
-		s.r.lost(n)
-	}
+	s.own.lanes.mu.Lock()
+	s.own.end()
+	s.own.lanes.mu.Unlock()
+	s.r.drop(s.own)
 }

@@ -1,10 +1,12 @@
 package fetch
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/segment"
 )
 
@@ -26,9 +28,39 @@ const (
 	TimeQuery
 )
 
-// cursor is where a stream reads: what tells it from others.
-type cursor struct {
-	p       partitionID
+const (
+	// A read in sequence begins in one of the chunks from back before to forth behind the one behind
+	// the last that was read: consumers skip what they know, and come back for
+	// what they could not take.
+	back, forth = 2, 2
+	// maxLanes bounds the streams of one partition that are told apart, and maxFirst
+	// the reads that may be the first of another.
+	maxLanes, maxFirst = 32, 32
+	// retiredAfter is for how many reads of others in its partition a stream that does not
+	// read is kept.
+	retiredAfter = 16 * maxLanes
+	// trustedAfter is how many reads must have begun where the one before ended until the cache
+	// is told of a consumer, whatever little jumps come then. One does by chance.
+	trustedAfter = 2
+	// maxPartitions bounds the partitions that are remembered, in each shard.
+	maxPartitions = 1024
+	streamShards  = 16
+)
+
+// reach is a read as it begins: at an offset, of chunks [c, to) of a segment.
+type reach struct {
+	offset int64
+	seg    segment.UUID
+	start  int64 // offset that the segment begins with
+	upper  int64 // offset behind what may be read of it
+	c, to  int
+	chunks int // of the segment
+	hint   Hint
+}
+
+// lane is where a stream reads: what tells it from others.
+type lane struct {
+	first   int64        // offset where the sequence began
 	last    int64        // offset of the last read
 	next    int64        // offset behind the last read; -1 while it goes on
 	alt     int64        // what next was before a jump: it may have been another's
@@ -36,67 +68,100 @@ type cursor struct {
 	chunk   int          // that the next read begins in
 	upper   int64        // offset behind what may be read of the segment
 	chunks  int          // of the segment
-	reach   int          // chunk of seg up to which is on its way, for jumps ahead
 	reads   int          // in sequence
-	touched int64        // by the table's clock
+	steps   int          // of those, in a row, that began exactly where the one before ended
+	hint    Hint
+	touched int64         // by the clock of its lanes
+	cursor  *cache.Cursor // that tells the cache; nil: not yet
 }
 
-type partitionID struct {
-	topic  segment.UUID
-	number int32
+// here says whether a read at offset is this lane's next, or once more its last,
+// because nobody had the patience to wait for it.
+func (k *lane) here(offset int64) bool {
+	return offset == k.next || offset == k.alt || offset == k.last && k.reads > 0
 }
 
-const (
-	// A read in sequence begins in one of the chunks from back before to forth behind the one behind
-	// the last that was read: consumers skip what they know, and come back for
-	// what they could not take.
-	back, forth = 2, 2
-	// maxLanes bounds the streams of one partition that are told apart.
-	maxLanes = 32
-	// maxPartitions bounds the partitions that are remembered, in each shard.
-	maxPartitions = 1024
-	streamShards  = 16
-)
+// near says whether a read may be this lane's, with a little jump, or one over what
+// is on its way, which goes up to chunk ahead.
+func (k *lane) near(at *reach, ahead int) bool {
+	if at.seg == k.seg {
+		return at.c >= k.chunk-back && at.c <= max(k.chunk+forth, ahead)
+	}
+	return at.start == k.upper && at.c+max(k.chunks-k.chunk, 0) <= forth // of one segment into the next
+}
 
-// goesOn says whether a read of seg, which begins with offset start, at offset,
-// in chunk c of it, goes on where the cursor is. Where nothing but one read is
-// known, only the very next offset does: reads at random come near each other often.
-// A reader that is known to go on may jump a little, or over what is on its way.
-func (k *cursor) goesOn(seg segment.UUID, start, offset int64, c int, known bool) bool {
-	switch {
-	case offset == k.next || offset == k.alt || offset == k.last && k.reads > 0:
-		return true // also once more, because nobody had the patience to wait for it
-	case !known:
-		return k.next < 0 && seg == k.seg && c == k.chunk // the read before is not at its end yet
-	case seg == k.seg:
-		return c >= k.chunk-back && c <= max(k.chunk+forth, k.reach)
-	default: // of one segment into the next
-		return start == k.upper && c+max(k.chunks-k.chunk, 0) <= forth
+// move notes a read.
+func (k *lane) move(at *reach, now int64) {
+	if at.offset != k.last || k.reads == 0 {
+		k.alt = -1
+		if k.steps++; at.offset != k.next {
+			k.alt = k.next
+			k.steps = 0
+		}
+		k.reads++
+	}
+	k.last = at.offset
+	k.next = -1 // known when the read ends
+	k.seg, k.chunk, k.upper, k.chunks, k.touched = at.seg, at.to, at.upper, at.chunks, now
+	if at.hint != Detect {
+		k.hint = at.hint
 	}
 }
 
 // stream is one reader in sequence, as far as we can tell.
 type stream struct {
-	id uint64 // constant
-	mu sync.Mutex
-	cursor
-	hint Hint
+	id    uint64 // constant
+	lanes *lanes // constant
+	lane  lane   // guarded by lanes.mu
+	gone  bool   // another has its place; guarded by lanes.mu
+
+	reach atomic.Int64 // chunk of its segment up to which is on its way, for jumps ahead
+
+	mu    sync.Mutex
+	hint  Hint // of the read that goes on
+	reads int  // in sequence, with that one
 	ahead
 }
 
-// lanes are the streams of one partition.
+// lanes are the streams of one partition, and the reads that may be the first of
+// one. Who reads here and there costs a look at either, and leaves no more than
+// such a read.
 type lanes struct {
-	all []*stream // at most maxLanes
+	log  cache.Log   // constant
+	gone atomic.Bool // these are forgotten: others are the partition's. Set under mu.
+
+	mu    sync.Mutex
+	clock int64     // counts reads
+	known []*stream // at most maxLanes
+
+	// Reads that went on from nowhere, the latest of them. What each read is compared
+	// with lies together.
+	next  []int64 // offset behind it; -1 while it goes on, or if there is none
+	last  []int64 // its offset; -1 if there is none
+	rest  []first
+	free  int    // places of those that became streams
+	begun uint64 // how many there were
+}
+
+// first is the rest of what is known of such a read.
+type first struct {
+	ticket uint64 // its number, from 1 on; 0: there is none
+	reach
+}
+
+// goesOn says whether a read begins where f, which is not at its end yet, will be.
+func (f *first) goesOn(at *reach) bool {
+	return f.ticket != 0 && f.seg == at.seg && f.to == at.c && f.offset != at.offset
 }
 
 // streams finds the stream that a read belongs to.
 type streams struct {
-	clock  atomic.Int64  // counts reads
 	ids    atomic.Uint64 // given to streams
 	shards [streamShards]struct {
-		mu    sync.Mutex
-		lanes map[partitionID]*lanes
-		_     [40]byte
+		mu     sync.Mutex
+		lanes  map[cache.Log]*lanes
+		closed bool
+		_      [40]byte
 	}
 
 	mu     sync.Mutex
@@ -105,86 +170,259 @@ type streams struct {
 	n      atomic.Int64          // len(active)
 }
 
-// of says whether a read belongs to the stream, which is locked.
-func (s *stream) of(k *cursor, start, offset int64, c int) bool {
-	return s.p == k.p && s.goesOn(k.seg, start, offset, c, s.reads > 1 || s.hint != Detect)
-}
-
-// moved notes a read.
-func (s *stream) moved(k *cursor, offset, now int64, hint Hint) {
-	if offset != s.last || s.reads == 0 {
-		s.alt = -1
-		if offset != s.next {
-			s.alt = s.next
-		}
-		s.reads++
+// of returns the lanes of a partition, of which t is a tail.
+func (ss *streams) of(t *tail, log cache.Log) (l *lanes, forgotten *lanes) {
+	if l = t.lanes.Load(); l != nil && !l.gone.Load() {
+		return l, nil
 	}
-	s.last = offset
-	s.next = -1 // known when the read ends
-	s.seg, s.chunk, s.upper, s.chunks, s.touched = k.seg, k.chunk, k.upper, k.chunks, now
-	if hint != Detect {
-		s.hint = hint
-	}
-}
-
-// follow returns the stream that a read belongs to, locked, after noting the read
-// in it: at offset, in chunk c of a segment that begins with offset start; k is
-// where it ends. last may be the stream that the caller was in before, or nil.
-// fresh is a stream that begins.
-func (ss *streams) follow(last *stream, k *cursor, start, offset int64, c int, hint Hint) (s *stream, fresh bool) {
-	now := ss.clock.Add(1)
-	if last != nil {
-		last.mu.Lock()
-		if last.of(k, start, offset, c) {
-			last.moved(k, offset, now, hint)
-			return last, false
-		}
-		last.mu.Unlock()
-	}
-	sh := &ss.shards[(uint(k.p.number)^uint(k.p.topic[15]))%streamShards]
+	sh := &ss.shards[(uint(log.Number)^uint(log.ID[15]))%streamShards]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	l := sh.lanes[k.p]
-	if l == nil {
-		if sh.lanes == nil {
-			sh.lanes = make(map[partitionID]*lanes)
+	if l = sh.lanes[log]; l == nil {
+		l = &lanes{log: log}
+		if sh.closed {
+			l.gone.Store(true) // nobody would close its cursors
+			return l, nil
 		}
-		for id := range sh.lanes { // any one will do
-			if len(sh.lanes) < maxPartitions {
+		if sh.lanes == nil {
+			sh.lanes = make(map[cache.Log]*lanes)
+		}
+		if len(sh.lanes) >= maxPartitions {
+			for id, other := range sh.lanes { // any one will do
+				delete(sh.lanes, id)
+				forgotten = other
 				break
 			}
-			delete(sh.lanes, id)
 		}
-		l = new(lanes)
-		sh.lanes[k.p] = l
+		sh.lanes[log] = l
 	}
-	var oldest *stream
-	age := int64(0)
-	for _, s := range l.all {
-		s.mu.Lock()
-		if s.of(k, start, offset, c) {
-			s.moved(k, offset, now, hint)
-			return s, false
+	t.lanes.Store(l)
+	return l, forgotten
+}
+
+// close forgets everything. The cache is told that nobody reads here any more.
+func (ss *streams) close() {
+	for i := range ss.shards {
+		sh := &ss.shards[i]
+		sh.mu.Lock()
+		all := sh.lanes
+		sh.lanes, sh.closed = nil, true
+		sh.mu.Unlock()
+		for _, l := range all {
+			l.forget()
 		}
-		a := now - s.touched
-		if s.reads > 1 {
-			a /= 16 // one that never went on is replaced sooner
-		}
-		if oldest == nil || a > age { // below 0 if it was read by one that came later
-			oldest, age = s, a
-		}
-		s.mu.Unlock()
 	}
-	if len(l.all) < maxLanes {
-		oldest = &stream{id: ss.ids.Add(1)}
-		l.all = append(l.all, oldest)
+}
+
+// forget ends the lanes and returns their streams, which are nobody's any more.
+func (l *lanes) forget() []*stream {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gone.Store(true)
+	for _, s := range l.known {
+		s.end()
 	}
-	s = oldest
-	s.mu.Lock()
-	s.cursor = cursor{p: k.p, next: -1, alt: -1}
-	s.hint = hint
-	s.moved(k, offset, now, hint)
-	return s, true
+	all := l.known
+	l.known = nil
+	return all
+}
+
+// end says that the stream's place is another's. The caller holds lanes.mu.
+func (s *stream) end() {
+	s.gone = true
+	if s.lane.cursor != nil {
+		s.lane.cursor.Close()
+	}
+}
+
+// find returns the stream that a read goes on in, or else where the read is noted that
+// it follows; nil and -1 if there is neither. Reads are told apart by where they begin;
+// only who is not found so may have jumped a little. Where nothing but one read is
+// known, only the very next offset goes on: reads at random come near each other often.
+// last may be the stream that the caller was in before, or nil. The caller holds mu.
+func (l *lanes) find(last *stream, at *reach) (s *stream, begin int) {
+	if last != nil && (last.lanes != l || last.gone) {
+		last = nil
+	}
+	if last != nil && last.lane.here(at.offset) {
+		return last, -1
+	}
+	for _, s := range l.known {
+		if s.lane.here(at.offset) {
+			return s, -1
+		}
+	}
+	for i, next := range l.next {
+		if next == at.offset || next < 0 && l.rest[i].goesOn(at) {
+			return nil, i
+		}
+	}
+	if last != nil && last.lane.near(at, int(last.reach.Load())) {
+		return last, -1
+	}
+	for _, s := range l.known {
+		if s.lane.near(at, int(s.reach.Load())) {
+			return s, -1
+		}
+	}
+	return nil, -1
+}
+
+// begin notes a read that goes on from nowhere, and returns where, and its ticket.
+// The caller holds mu.
+func (l *lanes) begin(at *reach) (slot int, ticket uint64) {
+	n := len(l.last)
+	slot = n
+	for i, last := range l.last {
+		if last == at.offset { // once more
+			slot = i
+			break
+		}
+	}
+	switch {
+	case slot < n:
+	case l.free > 0:
+		slot = slices.Index(l.last, -1)
+		l.free--
+	case n < maxFirst:
+		l.next, l.last, l.rest = append(l.next, -1), append(l.last, -1), append(l.rest, first{})
+	default:
+		slot = int(l.begun % maxFirst)
+	}
+	l.begun++
+	f := &l.rest[slot]
+	f.ticket, f.reach = l.begun, *at
+	l.next[slot], l.last[slot] = -1, at.offset
+	return slot, l.begun
+}
+
+// found is the stream that a read belongs to.
+type found struct {
+	s     *stream // nil: it goes on from nowhere
+	hint  Hint
+	reads int     // in sequence, with this one
+	begin first   // the first read of a stream that was found by this, its second
+	gone  *stream // the one that had its place, if there were too many
+}
+
+// follow notes a read as it begins in the stream that it belongs to, which it returns
+// not locked; or else as the first of one, maybe, and in `in` where that is.
+func (l *lanes) follow(ids *atomic.Uint64, last *stream, at *reach, in *holding) (f found) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.clock++
+	in.lanes = l
+	s, one := l.find(last, at)
+	switch {
+	case s != nil:
+	case one >= 0:
+		f.begin = l.rest[one]
+		s = &stream{id: ids.Add(1), lanes: l}
+		s.lane = lane{first: f.begin.offset, next: -1, alt: -1}
+		s.lane.move(&f.begin.reach, l.clock)
+		s.lane.next = l.next[one]
+		l.next[one], l.last[one], l.rest[one] = -1, -1, first{}
+		l.free++
+		f.gone = l.add(s)
+	case at.hint != Detect:
+		s = &stream{id: ids.Add(1), lanes: l}
+		s.lane = lane{first: at.offset, next: -1, alt: -1}
+		f.gone = l.add(s)
+	default:
+		if in.slot, in.ticket = l.begin(at); in.ticket%maxFirst == 0 {
+			f.gone = l.retire()
+		}
+		return f
+	}
+	s.lane.move(at, l.clock)
+	f.s, f.hint, f.reads = s, s.lane.hint, s.lane.reads
+	return f
+}
+
+// add takes on a stream, in place of the one that was not heard of for longest if
+// there are too many. The caller holds mu.
+func (l *lanes) add(s *stream) (gone *stream) {
+	if len(l.known) == maxLanes {
+		gone = l.remove(l.oldest())
+	}
+	l.known = append(l.known, s)
+	return gone
+}
+
+// retire removes a stream that was not heard of for long, if there is one: that reads
+// at random go on from each other happens, and it is not to be a stream for good. The
+// caller holds mu.
+func (l *lanes) retire() (gone *stream) {
+	if i := l.oldest(); i >= 0 && l.clock-l.known[i].lane.touched > retiredAfter {
+		return l.remove(i)
+	}
+	return nil
+}
+
+func (l *lanes) oldest() int {
+	oldest := len(l.known) - 1
+	for i, s := range l.known {
+		if s.lane.touched < l.known[oldest].lane.touched {
+			oldest = i
+		}
+	}
+	return oldest
+}
+
+func (l *lanes) remove(i int) *stream {
+	s := l.known[i]
+	s.end()
+	l.known = slices.Delete(l.known, i, i+1)
+	return s
+}
+
+// ended notes where a read ended. It returns the stream's cursor in the cache, if it
+// has one, and whether it is time that it has.
+func (l *lanes) ended(in *holding, announced bool) (cursor *cache.Cursor, wanted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := in.stream
+	if s == nil {
+		if l.rest[in.slot].ticket == in.ticket { // nobody else's by now
+			l.next[in.slot] = in.next
+		}
+		return nil, false
+	}
+	k := &s.lane
+	k.next = in.next
+	wanted = k.cursor == nil && !announced && (k.hint != Detect || k.steps >= trustedAfter) && !s.gone && !l.gone.Load()
+	return k.cursor, wanted
+}
+
+// announce tells the cache of a consumer who was found by its reads.
+func (l *lanes) announce(c *cache.Cache, s *stream) *cache.Cursor {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.gone || l.gone.Load() {
+		return nil // nobody would close it
+	}
+	if s.lane.cursor == nil {
+		s.lane.cursor = c.Announce(l.log, s.lane.first)
+	}
+	return s.lane.cursor
+}
+
+// ended notes where a read ended, and tells the cache where its consumer is, if that
+// is known: from req, or because it has read in sequence for a while.
+func (r *Reader) ended(req *Request, in *holding) {
+	var cursor *cache.Cursor
+	if in.lanes != nil {
+		var wanted bool
+		if cursor, wanted = in.lanes.ended(in, req.Cursor != nil); wanted {
+			cursor = in.lanes.announce(r.cache, in.stream)
+		}
+	}
+	if req.Cursor != nil {
+		cursor = req.Cursor.c
+	}
+	if cursor != nil {
+		cursor.Read(req.Offset, in.next)
+	}
 }
 
 // gone takes a stream out of those that are active.

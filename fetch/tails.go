@@ -33,6 +33,7 @@ type tail struct {
 
 	quiet   atomic.Pointer[quiet] // see reading.quiet
 	guessed atomic.Bool           // its first chunk was asked for before it was here
+	lanes   atomic.Pointer[lanes] // of the partition, as last seen
 
 	mu       sync.Mutex
 	identity string // of the object as last seen; guarded by mu
@@ -52,6 +53,21 @@ func (t *tail) lastSeen() string {
 
 // chunk returns the number of the chunk that holds a position of the log.
 func (t *tail) chunk(pos int64) int { return int(pos / t.Table.ChunkSize) }
+
+// from returns the chunk from which on to look for the first batch with
+// LastOffset ≥ offset, one in which a batch starts; the one behind the last if there
+// is none.
+func (t *tail) from(offset int64) int {
+	chunks := t.Table.Chunks
+	if len(chunks) == 0 {
+		return 0
+	}
+	c := t.Table.ForOffset(offset)
+	for c < len(chunks) && chunks[c].FirstBatch < 0 {
+		c++
+	}
+	return c
+}
 
 // tails keeps the tails of segments, the least recently used go first, and
 // loads each once whoever asks.

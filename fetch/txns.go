@@ -37,7 +37,7 @@ func (rd *reading) aborted(ctx context.Context, in *holding) error {
 			in.upTo = offset
 			return nil
 		}
-		at := rd.at(seg, offset)
+		at := place{seg, rd.upper(&seg, offset)}
 		if seg.TxnIndexEmpty {
 			offset = rd.quiet(in.pins.t, at.upper)
 			from = offset
