@@ -151,7 +151,7 @@ func TestProfilesOfAReplay(t *testing.T) {
 	b := newBench(t)
 	out := b.done("replay", "--workload", "zipf", "--speed", "max", "--duration", "2s", "--warmup", "100ms", "--memory", "32MiB", "--verify",
 		"--weather", url+"?partitions=2&segments=2&segment-bytes=67108864&batch-bytes=4096", "--profile", dir, "--json")
-	if r := decode[reported](t, out)[0]; r.Errors != 0 || r.Fetches < 100 {
+	if r := decode[reported](t, out)[0]; r.Errors != 0 || r.Fetches == 0 {
 		t.Errorf("%+v", r)
 	}
 	labels := regexp.MustCompile(`segtier: `)
