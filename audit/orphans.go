@@ -241,15 +241,10 @@ func (c *collector) objects(ctx context.Context) error {
 
 // judge says what an object is by what metadata knows of its id now.
 func (c *collector) judge(ctx context.Context, o *Orphan) (live bool, err error) {
-	if name, known := c.names[o.Partition.TopicID]; known && name != o.Partition.Topic {
-		o.Reason, o.Kept = OrphanMisplaced, fmt.Sprintf("its topic id is that of topic %s", name)
-		return false, nil
-	}
-	view, err := c.whole(o.Partition)
-	if err != nil {
+	view, proof, state, err := c.known(o)
+	if view == nil {
 		return false, err
 	}
-	proof, state := c.proof(view, o)
 	o.Segment, _ = view.Get(o.SegmentID)
 	switch {
 	case state != metadata.None && o.Segment.StartOffset != o.StartOffset:
@@ -262,6 +257,20 @@ func (c *collector) judge(ctx context.Context, o *Orphan) (live bool, err error)
 		return false, c.unknown(ctx, view, o)
 	}
 	return false, nil
+}
+
+// known is what metadata says of an id now. No View, without an error: the key is of
+// another topic than metadata's.
+func (c *collector) known(o *Orphan) (view *metadata.View, proof string, state metadata.State, err error) {
+	if name, known := c.names[o.Partition.TopicID]; known && name != o.Partition.Topic {
+		o.Reason, o.Kept = OrphanMisplaced, fmt.Sprintf("its topic id is that of topic %s", name)
+		return nil, "", metadata.None, nil
+	}
+	if view, err = c.whole(o.Partition); err != nil {
+		return nil, "", metadata.None, err
+	}
+	proof, state = c.proof(view, o)
+	return view, proof, state, nil
 }
 
 // proof is what says that an id has ended: DELETE_SEGMENT_FINISHED, or, where the
@@ -415,15 +424,10 @@ func (c *collector) uploads(ctx context.Context) error {
 
 // judgeUpload says what an upload is by what metadata knows of its id now.
 func (c *collector) judgeUpload(o *Orphan) (live bool, err error) {
-	if name, known := c.names[o.Partition.TopicID]; known && name != o.Partition.Topic {
-		o.Reason, o.Kept = OrphanMisplaced, fmt.Sprintf("its topic id is that of topic %s", name)
-		return false, nil
-	}
-	view, err := c.whole(o.Partition)
-	if err != nil {
+	view, proof, state, err := c.known(o)
+	if view == nil {
 		return false, err
 	}
-	proof, state := c.proof(view, o)
 	switch {
 	case proof != "":
 		o.Reason, o.Proof = UploadEnded, proof

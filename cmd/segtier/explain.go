@@ -26,23 +26,11 @@ second number excluded. OFFSET may be "earliest".`,
 }
 
 func (a *app) explain(ctx context.Context, partition, offset string) (err error) {
-	arg, err := parsePartition(partition)
-	if err != nil {
-		return err
-	}
-	at, err := parseOffset(offset)
-	if err != nil {
-		return err
-	}
-	tier, err := a.openReader(ctx)
+	tier, req, err := a.openRequest(ctx, partition, offset)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, tier.Close()) }()
-	req, err := tier.request(arg, at)
-	if err != nil {
-		return err
-	}
 	req.MaxBytes = 1
 	e, err := tier.Explain(ctx, req)
 	if err != nil {

@@ -90,23 +90,11 @@ func (a *app) fetch(ctx context.Context, o fetchOptions, partition, offset strin
 	if err := o.validate(); err != nil {
 		return err
 	}
-	arg, err := parsePartition(partition)
-	if err != nil {
-		return err
-	}
-	from, err := parseOffset(offset)
-	if err != nil {
-		return err
-	}
-	tier, err := a.openReader(ctx)
+	tier, req, err := a.openRequest(ctx, partition, offset)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, tier.Close()) }()
-	req, err := tier.request(arg, from)
-	if err != nil {
-		return err
-	}
 	if o.isolation == readCommitted {
 		req.Isolation = fetch.ReadCommitted
 	}
@@ -123,17 +111,27 @@ func (a *app) fetch(ctx context.Context, o fetchOptions, partition, offset strin
 	return out.commit()
 }
 
-// request is the fetch of an offset as the command makes it: along the newest
-// history, with the tier's first offset as the log's start, because what lies
-// below it is not here.
-func (o *opened) request(arg partitionArg, offset int64) (fetch.Request, error) {
-	p, err := o.partition(arg)
+// openRequest opens what is there to read the offset that the user means; the
+// caller closes it.
+func (a *app) openRequest(ctx context.Context, partition, offset string) (*opened, fetch.Request, error) {
+	at, err := parseOffset(offset)
 	if err != nil {
-		return fetch.Request{}, err
+		return nil, fetch.Request{}, err
 	}
-	return o.requestOf(p, offset)
+	tier, p, err := a.openPartition(ctx, partition)
+	if err != nil {
+		return nil, fetch.Request{}, err
+	}
+	req, err := tier.requestOf(p, at)
+	if err != nil {
+		return nil, req, errors.Join(err, tier.Close())
+	}
+	return tier, req, nil
 }
 
+// requestOf is the fetch of an offset as the command makes it: along the newest
+// history, with the tier's first offset as the log's start, because what lies
+// below it is not here.
 func (o *opened) requestOf(p segment.Partition, offset int64) (fetch.Request, error) {
 	view, err := o.View(p)
 	if err != nil {

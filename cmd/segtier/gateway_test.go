@@ -57,6 +57,16 @@ func TestCommandsOnS3(t *testing.T) {
 		b.done("offset", o.name, "0")
 		b.done("ls", "--json")
 		b.want(statusNotInTier, "fetch", o.name, fmt.Sprint(o.end+1))
+		export := filepath.Join(b.dir, "export.jsonl")
+		if err := os.WriteFile(export, []byte(b.done("meta", "export")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		other := newBench(t)
+		other.storeURL = b.storeURL
+		other.done("meta", "import", export, "--apply")
+		if got := other.done("ls", "--json"); got != b.done("ls", "--json") {
+			t.Errorf("imported are\n%s", got)
+		}
 		proxy.Hook(nil)
 		if out := b.done("copy", source(payments)); strings.Count(out, "exists") != len(o.bases) {
 			t.Errorf("copy again: %s", out)

@@ -18,7 +18,6 @@ import (
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/metadata/embedded"
 	"github.com/segtier/segtier/object"
-	"github.com/segtier/segtier/objstore/dir"
 	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/segment"
 	"github.com/segtier/segtier/transfer"
@@ -230,10 +229,7 @@ func (a *app) applyImport(ctx context.Context, ex *imported, at location) (err e
 	if err != nil {
 		return err
 	}
-	if err := present(storeAt, "store", "--store or SEGTIER_STORE"); err != nil {
-		return err
-	}
-	store, err := dir.Open(storeAt.path, dir.Options{ReadOnly: true})
+	store, err := a.openStore(ctx, storeAt, true)
 	if err != nil {
 		return err
 	}

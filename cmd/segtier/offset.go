@@ -33,23 +33,15 @@ type offsetLine struct {
 }
 
 func (a *app) offset(ctx context.Context, partition, when string) (err error) {
-	arg, err := parsePartition(partition)
-	if err != nil {
-		return err
-	}
 	ms, err := parseTime(when)
 	if err != nil {
 		return err
 	}
-	tier, err := a.openReader(ctx)
+	tier, p, err := a.openPartition(ctx, partition)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, tier.Close()) }()
-	p, err := tier.partition(arg)
-	if err != nil {
-		return err
-	}
 	pos, err := tier.OffsetForTime(ctx, fetch.TimeRequest{Partition: p, Time: ms})
 	if err != nil {
 		return err

@@ -57,6 +57,24 @@ func (a *app) openReader(ctx context.Context) (*opened, error) {
 	return a.wire(ctx, segtier.Options{Store: store, Metadata: meta})
 }
 
+// openPartition opens what is there to read the partition that the user means; the
+// caller closes it.
+func (a *app) openPartition(ctx context.Context, partition string) (*opened, segment.Partition, error) {
+	arg, err := parsePartition(partition)
+	if err != nil {
+		return nil, segment.Partition{}, err
+	}
+	tier, err := a.openReader(ctx)
+	if err != nil {
+		return nil, segment.Partition{}, err
+	}
+	p, err := tier.partition(arg)
+	if err != nil {
+		return nil, p, errors.Join(err, tier.Close())
+	}
+	return tier, p, nil
+}
+
 // openMeta opens the metadata that is there, read-only.
 func (a *app) openMeta() (*embedded.Store, error) {
 	where, err := a.metaLocation()
@@ -71,47 +89,40 @@ func (a *app) openMeta() (*embedded.Store, error) {
 
 // openWriter opens store and metadata and creates what is not there.
 func (a *app) openWriter(ctx context.Context, o segtier.Options) (*opened, error) {
-	metaAt, err := a.metaLocation()
-	if err != nil {
-		return nil, err
-	}
-	storeAt, err := a.storeLocation()
+	metaAt, storeAt, err := a.locations()
 	if err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(metaAt.path), 0o777); err != nil {
 		return nil, fmt.Errorf("metadata file %s: %w", metaAt, err)
 	}
-	meta, err := embedded.Open(metaAt.path, embedded.Options{Logger: a.logger()})
-	if err != nil {
-		return nil, err
-	}
-	store, err := a.openStore(ctx, storeAt, false)
-	if err != nil {
-		return nil, errors.Join(err, meta.Close())
-	}
-	o.Store, o.Metadata = store, meta
-	return a.wire(ctx, o)
+	return a.openAt(ctx, metaAt, storeAt, o)
 }
 
 // openExisting opens what is there for changes. It creates nothing.
 func (a *app) openExisting(ctx context.Context, o segtier.Options) (*opened, error) {
-	metaAt, err := a.metaLocation()
-	if err != nil {
-		return nil, err
-	}
-	storeAt, err := a.storeLocation()
+	metaAt, storeAt, err := a.locations()
 	if err != nil {
 		return nil, err
 	}
 	if err := present(metaAt, "metadata", "--meta or SEGTIER_META"); err != nil {
 		return nil, err
 	}
-	if storeAt.s3 == nil {
-		if err := present(storeAt, "store", "--store or SEGTIER_STORE"); err != nil {
-			return nil, err
-		}
+	if err := presentStore(storeAt); err != nil {
+		return nil, err
 	}
+	return a.openAt(ctx, metaAt, storeAt, o)
+}
+
+func (a *app) locations() (metaAt, storeAt location, err error) {
+	if metaAt, err = a.metaLocation(); err == nil {
+		storeAt, err = a.storeLocation()
+	}
+	return metaAt, storeAt, err
+}
+
+// openAt opens both for changes.
+func (a *app) openAt(ctx context.Context, metaAt, storeAt location, o segtier.Options) (*opened, error) {
 	meta, err := embedded.Open(metaAt.path, embedded.Options{Logger: a.logger()})
 	if err != nil {
 		return nil, err
@@ -148,7 +159,7 @@ func (a *app) openStore(ctx context.Context, where location, readOnly bool) (obj
 		return s3.Open(ctx, o)
 	}
 	if readOnly {
-		if err := present(where, "store", "--store or SEGTIER_STORE"); err != nil {
+		if err := presentStore(where); err != nil {
 			return nil, err
 		}
 	}
@@ -175,6 +186,15 @@ func present(l location, what, by string) error {
 		return fmt.Errorf("there is no %s at %s: name it with %s, or make one with 'segtier copy DIR'", what, l, by)
 	}
 	return err
+}
+
+// presentStore is present for a store: whether a bucket is there, its first request
+// says.
+func presentStore(l location) error {
+	if l.s3 != nil {
+		return nil
+	}
+	return present(l, "store", "--store or SEGTIER_STORE")
 }
 
 // partition returns the partition that the user means.

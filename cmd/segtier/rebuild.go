@@ -182,10 +182,8 @@ func (a *app) openRebuild(ctx context.Context, apply bool) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	if storeAt.s3 == nil {
-		if err := present(storeAt, "store", "--store or SEGTIER_STORE"); err != nil {
-			return nil, err
-		}
+	if err := presentStore(storeAt); err != nil {
+		return nil, err
 	}
 	if apply {
 		return a.openWriter(ctx, segtier.Options{})
