@@ -48,7 +48,8 @@ func copies(name string, w metadata.Writer, which ...int) actor {
 		begun := func() bool { return true } // the copy before, which the host is to begin first
 		for _, i := range which {
 			src := p.w.logs[i]
-			p.copies = append(p.copies, &copying{base: src.Info().StartOffset})
+			this := &copying{base: src.Info().StartOffset, by: w}
+			p.copies = append(p.copies, this)
 			if _, err := p.step(begun, "begin copy"); err != nil {
 				break
 			}
@@ -56,8 +57,9 @@ func copies(name string, w metadata.Writer, which ...int) actor {
 			begun = func() bool { return ended.Load() || c.Copying(p.w.p, src.Info().StartOffset) }
 			g.Go(func() error {
 				defer ended.Store(true)
-				_, err := c.Copy(ctx, src, w)
-				return err
+				this.seg, this.err = c.Copy(ctx, src, w)
+				this.ended = true
+				return this.err
 			})
 		}
 		return g.Wait()

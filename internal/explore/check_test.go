@@ -22,8 +22,16 @@ func (w *world) check() {
 	v := w.view()
 	w.readableAreWhole(v)
 	for _, p := range w.procs {
-		if p != nil && p.reading != nil {
+		if p == nil {
+			continue
+		}
+		if p.reading != nil {
 			p.reading.witness(w, v)
+		}
+		for _, c := range p.copies {
+			if c.ended && !c.checked {
+				w.copied(p, c, v)
+			}
 		}
 	}
 }
@@ -184,7 +192,30 @@ func (w *world) told(p *proc) {
 
 // copying is a copy that a process has begun.
 type copying struct {
-	base int64
+	base    int64
+	by      metadata.Writer
+	seg     *metadata.Segment // what came of it
+	err     error
+	ended   bool
+	checked bool
+}
+
+// copied looks at what a copy returned, at the moment at which it did: who is told
+// that it came through has ended what older leaders announced, and who is told that
+// it failed has not just been made readable, unless more went wrong than an answer.
+func (w *world) copied(p *proc, c *copying, v *metadata.View) {
+	if c.checked = true; p.isDead() {
+		return
+	}
+	end := w.source(c.base).Info().EndOffset
+	for _, s := range v.Exactly(c.base, end) {
+		switch {
+		case c.err == nil && c.seg.LeaderEpoch == c.by.LeaderEpoch && s.State == metadata.CopySegmentStarted && s.LeaderEpoch < c.by.LeaderEpoch:
+			w.fail("%s has copied %d, and %s, which an older leader has announced, is left", p.actor.name, c.base, w.names[s.ID])
+		case c.err != nil && p.hurt == 1 && s.ID == p.unheard && s.State == metadata.CopySegmentFinished:
+			w.fail("%s is told that its copy failed (%v), and it is readable", p.actor.name, c.err)
+		}
+	}
 }
 
 // reading is a fetch under way, and what was true at some moment of it.

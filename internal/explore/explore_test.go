@@ -103,7 +103,7 @@ func TestEveryOrder(t *testing.T) {
 	var sum figures
 	for _, sc := range exhaustive() {
 		t.Run(sc.name, func(t *testing.T) {
-			most := effort(200, 3_000, 400_000)
+			most := effort(200, 3_000, 100_000)
 			if sc.quick {
 				most = max(most, 10_000)
 			}
@@ -146,7 +146,7 @@ func crowds() []scenario {
 // TestRandomWalks walks where there are too many schedules, with seeds of its own
 // each time that SEGTIER_SEED says so.
 func TestRandomWalks(t *testing.T) {
-	seeds, from := uint64(effort(40, 500, 50_000)), uint64(1)
+	seeds, from := uint64(effort(40, 500, 10_000)), uint64(1)
 	if s := os.Getenv("SEGTIER_SEED"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {

@@ -43,6 +43,14 @@ func guards() []guard {
 			defeat: defeat{meta: behind(metadata.CopySegmentStarted)},
 		}, "before COPY_SEGMENT_STARTED is durable"},
 		{scenario{
+			name: "nobody ends what an older leader has announced", setup: nothing, copies: 1, actors: leaders,
+			defeat: defeat{meta: func(_ *proc, m fullMeta) fullMeta { return &lenient{m} }},
+		}, "which an older leader has announced, is left"},
+		{scenario{
+			name: "a lost answer to FINISHED is not read back", setup: nothing, copies: 1, actors: leaders, faults: 1, turns: []turn{lost},
+			defeat: defeat{meta: func(p *proc, m fullMeta) fullMeta { return &discouraged{fullMeta: m, p: p} }},
+		}, "is told that its copy failed"},
+		{scenario{
 			name: "FINISHED does not wait for the upload", setup: nothing, copies: 1, actors: leaders,
 			defeat: defeat{store: func(p *proc, s objstore.Store) objstore.Store { return &eager{Store: s, p: p} }},
 		}, "is readable and has no object"},
@@ -165,6 +173,39 @@ func (c *careless) Publish(_ context.Context, ev metadata.Event) error {
 		c.views[ev.Partition()] = v
 	}
 	return err
+}
+
+// lenient acknowledges that a copy is ended, and lets it be.
+type lenient struct{ fullMeta }
+
+func (m *lenient) Publish(ctx context.Context, ev metadata.Event) error {
+	if ev.To() == metadata.DeleteSegmentStarted {
+		return nil
+	}
+	return m.fullMeta.Publish(ctx, ev)
+}
+
+// discouraged sees what was before, once a FINISHED has failed.
+type discouraged struct {
+	fullMeta
+	p    *proc
+	view *metadata.View
+}
+
+func (m *discouraged) Publish(ctx context.Context, ev metadata.Event) error {
+	before := m.p.w.view()
+	err := m.fullMeta.Publish(ctx, ev)
+	if err != nil && ev.To() == metadata.CopySegmentFinished {
+		m.view = before
+	}
+	return err
+}
+
+func (m *discouraged) View(p segment.Partition) (*metadata.View, error) {
+	if m.view != nil {
+		return m.view, nil
+	}
+	return m.fullMeta.View(p)
 }
 
 // behind acknowledges events to a state, shows them to whoever published them,

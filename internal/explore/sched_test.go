@@ -14,6 +14,8 @@ import (
 	"testing/cryptotest"
 	"testing/synctest"
 	"time"
+
+	"github.com/segtier/segtier/segment"
 )
 
 // turn is what becomes of a call.
@@ -76,8 +78,9 @@ type proc struct {
 	know     knowledge
 	reading  *reading
 	copies   []*copying
-	hurt     int  // faults that it has met
-	retiring bool // it moves the log start before it deletes
+	hurt     int          // faults that it has met
+	unheard  segment.UUID // was FINISHED by it, and the answer was lost
+	retiring bool         // it moves the log start before it deletes
 }
 
 // call is one that waits for its turn.
@@ -349,7 +352,7 @@ func (w *world) digest() [32]byte {
 		slices.Sort(parked)
 		fmt.Fprintln(&h, parked)
 		for _, c := range p.copies {
-			fmt.Fprintln(&h, *c)
+			fmt.Fprintln(&h, c.base, c.ended)
 		}
 	}
 	return sha256.Sum256([]byte(h.String()))

@@ -291,6 +291,9 @@ func (m procMeta) Publish(ctx context.Context, ev metadata.Event) error {
 		w.published(p, ev, before)
 	}
 	if err == nil && how == lost {
+		if ev.To() == metadata.CopySegmentFinished {
+			p.unheard = ev.Segment().ID
+		}
 		err = fmt.Errorf("%w: %w", metadata.ErrUnavailable, errFault)
 	}
 	if err == nil {
