@@ -122,7 +122,8 @@ func TestSequentialReads(t *testing.T) {
 type line struct {
 	objstore.Store
 	first            time.Duration
-	connection, link float64 // bytes/s
+	draw             func() time.Duration // instead of first, if not nil
+	connection, link float64              // bytes/s
 
 	mu   sync.Mutex
 	free time.Time // when the link is; guarded by mu
@@ -132,9 +133,13 @@ type line struct {
 func (l *line) Get(ctx context.Context, key string, off, n int64, o objstore.GetOptions) (objstore.Info, io.ReadCloser, error) {
 	l.mu.Lock()
 	l.gets++
+	first := l.first
+	if l.draw != nil {
+		first = l.draw()
+	}
 	l.mu.Unlock()
 	select {
-	case <-time.After(l.first):
+	case <-time.After(first):
 	case <-ctx.Done():
 		return objstore.Info{}, nil, ctx.Err()
 	}

@@ -65,6 +65,21 @@ func (f Fill) Fail(err error) {
 	e.c.fail(e, err)
 }
 
+// Abandon is Fail if nobody leases the chunk at this moment, and does nothing
+// otherwise: who was in time to wait for it waits for it, who comes later leads
+// anew. It must not be called together with Done.
+func (f Fill) Abandon(err error) bool {
+	e := f.e
+	g := &e.c.ledger
+	g.mu.Lock()
+	ok := e.region == filling && !e.settled.Load() && e.kill()
+	g.mu.Unlock()
+	if ok {
+		f.Fail(err)
+	}
+	return ok
+}
+
 // Release says that nobody will write to Buf any more. Whoever has called Buf
 // calls it when the read has returned, whatever came of it: Fail may have been
 // called by somebody else meanwhile. After Done it does nothing. A fill that is

@@ -67,6 +67,15 @@
 // Tail and first chunk of a cold segment are asked for at once, if the read begins
 // with the segment. Elsewhere it is not known which chunk an offset is in.
 //
+// Whose turn it is when slots are short: see package endpoint. Who comes back at once from a
+// wait catches up, once he has read much; who takes his time keeps pace, and so does
+// what is fetched ahead of him. Prefetch that somebody waits for is demand.
+//
+// A [Stream] that seeks or is closed calls off what is on its way for it, from the end
+// of each run up to the last chunk that somebody waits for. A run that another
+// stream counts on goes on. Readers that were found by their reads call off nothing: they
+// may be several.
+//
 // A run may read over a chunk or two that are here, if that takes less time than
 // the first byte of another GET.
 //
@@ -134,7 +143,6 @@
 //
 // Demands of several callers for chunks beside each other are one GET only if they
 // are of one stream or meet in a run that is on its way: two strangers who ask at
-// the same moment for two neighbours make two. Runs that have begun are not
-// cancelled when their stream goes elsewhere. A host that keeps
+// the same moment for two neighbours make two. A host that keeps
 // Results unreleased keeps memory from others: Fetch waits for it, as long as its context lasts.
 package fetch

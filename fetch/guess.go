@@ -84,7 +84,7 @@ func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, offs
 		default:
 			// It may have been damaged on the way: the usual way says.
 			t.place(fill)
-			if err := r.run(ctx, t, r.demand(t, nil, ""), span{0, 1}, []cache.Fill{fill}); err != nil {
+			if err := r.run(ctx, t, r.demand(t, nil, ""), newFlight(t, span{0, 1}, []cache.Fill{fill}, endpoint.TailDemand)); err != nil {
 				fill.Fail(err)
 			}
 		}

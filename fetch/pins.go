@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/segtier/segtier/cache"
+	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/segment"
 )
 
@@ -17,6 +18,7 @@ type pins struct {
 	ready  int           // how many of the leases have their bytes
 	leases []cache.Lease // chunks first, first+1, …
 	head   [segment.HeaderSize]byte
+	class  endpoint.Class // of who waits for the chunks
 }
 
 // errShort says that there is no memory for more right now, and that the caller
@@ -24,7 +26,7 @@ type pins struct {
 var errShort = errors.New("no memory for more now")
 
 // open begins with another segment. Nothing may be held.
-func (p *pins) open(t *tail) { p.t, p.first, p.ready = t, 0, 0 }
+func (p *pins) open(t *tail) { p.t, p.first, p.ready, p.class = t, 0, 0, endpoint.TailDemand }
 
 // release lets every chunk go.
 func (p *pins) release() { p.truncate(0) }
@@ -80,6 +82,8 @@ func (r *Reader) lease(p *pins, room *cache.Reservation) (cache.Fill, cache.Outc
 	}
 	if outcome == cache.Led {
 		p.t.place(fill)
+	} else if outcome == cache.Joined {
+		p.t.hurry(c, p.class)
 	}
 	return fill, outcome
 }
@@ -89,7 +93,9 @@ func (r *Reader) lease(p *pins, room *cache.Reservation) (cache.Fill, cache.Outc
 // filled.
 func (r *Reader) extend(ctx context.Context, p *pins, to int, room *cache.Reservation) {
 	if fills := r.acquire(p, to, room); fills != nil {
-		r.start(ctx, p.t, fills, r.demand(p.t, nil, ""))
+		o := r.demand(p.t, nil, "")
+		o.class = p.class
+		r.start(ctx, p.t, fills, o, nil)
 	}
 }
 

@@ -204,7 +204,7 @@ func TestSearch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			q := search{backoff: 4}
 			if c.known {
-				q.start(c.net.connection)
+				q.start(c.net.connection, 1)
 			}
 			now := time.Unix(0, 0)
 			best, last := 0.0, 0.0

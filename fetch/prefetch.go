@@ -15,17 +15,24 @@ import (
 // its segments laid end to end, from somewhere on.
 type ahead struct {
 	search search
-	way    []leg   // the segments from the reader's to the frontier's
-	at     int64   // position behind the last read
-	front  int64   // up to which everything is here or on its way
-	issued []piece // fetched for this stream and not read yet, in order
-	was    int64   // front before the read that goes on
-	from   int64   // where the sequence began
-	window int64   // bytes that may be between at and front; 0: nothing yet
-	unit   int64   // bytes of a run
-	far    bool    // it catches up
-	grows  bool    // there is memory for more runs, or for more that are shorter
-	retry  int64   // position from which on it is worth while to ask for more
+	way    []leg     // the segments from the reader's to the frontier's
+	at     int64     // position behind the last read
+	front  int64     // up to which everything is here or on its way
+	issued []piece   // fetched for this stream and not read yet, in order
+	flying []*flight // of those, some of which may have ended
+	was    int64     // front before the read that goes on
+	from   int64     // where the sequence began
+	window int64     // bytes that may be between at and front; 0: nothing yet
+	unit   int64     // bytes of a run
+	far    bool      // it catches up
+	grows  bool      // there is memory for more runs, or for more that are shorter
+	retry  int64     // position from which on it is worth while to ask for more
+
+	alone   bool          // it is a Stream's; constant
+	hurry   float64       // 1 if it came back at once after each wait, -1 if never, fading
+	waited  time.Time     // when the last wait ended
+	stalled time.Duration // how long that was; 0: it is accounted for
+	reading int           // reads that wait, as far as we know
 }
 
 // leg is a segment on a stream's way.
@@ -50,14 +57,14 @@ type piece struct{ from, to int64 }
 
 // enter moves the reader to chunk `to` of a segment, where the next read is
 // expected, having read from chunk c on. A reader that comes from elsewhere begins
-// anew. It returns what was fetched in vain.
-func (a *ahead) enter(t *tail, upper int64, stop, c, to int) (wasted int64) {
+// anew. It returns what leave does.
+func (a *ahead) enter(t *tail, upper int64, stop, c, to int) (wasted, saved int64) {
 	i := 0
 	for i < len(a.way) && a.way[i].t.id != t.id {
 		i++
 	}
 	if i == len(a.way) {
-		wasted = a.leave()
+		wasted, saved = a.leave()
 		a.way = append(a.way, leg{t: t, upper: upper, stop: stop})
 		a.at = t.Table.Start(c)
 		a.front, a.from, a.retry = a.at, a.at, a.at
@@ -76,18 +83,40 @@ func (a *ahead) enter(t *tail, upper int64, stop, c, to int) (wasted int64) {
 		a.issued = append(a.issued[:0], a.issued[1:]...)
 	}
 	a.front = max(a.front, a.at)
-	return wasted
+	return wasted, saved
 }
 
-// leave forgets where the reader was and returns how many bytes were fetched for
-// it in vain.
-func (a *ahead) leave() (wasted int64) {
+// leave forgets where the reader was and calls off what is on its way for it, if it
+// is known to be one reader: who was found by his reads may be several. It returns how many bytes were fetched in vain, and how many will not be.
+func (a *ahead) leave() (wasted, saved int64) {
 	for _, p := range a.issued {
 		wasted += p.to - p.from
 	}
+	for _, f := range a.flying {
+		if a.alone {
+			saved += f.callOff()
+		}
+	}
+	clear(a.flying)
+	a.flying = a.flying[:0]
+	// What it has read of a run counts no more, nor does what it had demanded.
+	saved = min(saved, wasted)
+	wasted -= saved
 	clear(a.way) // tails are memory
 	a.way, a.issued, a.at, a.front, a.retry = a.way[:0], a.issued[:0], 0, 0, 0
-	return wasted
+	return wasted, saved
+}
+
+// fly notes flights for the stream.
+func (a *ahead) fly(flights []*flight) {
+	live := a.flying[:0]
+	for _, f := range a.flying {
+		if !f.ended.Load() {
+			live = append(live, f)
+		}
+	}
+	clear(a.flying[len(live):])
+	a.flying = append(live, flights...)
 }
 
 // follow notes a read of chunks [c, to) of a segment before it begins, and returns
@@ -104,9 +133,12 @@ func (rd *reading) follow(req *Request, last *stream, t *tail, at *place, offset
 		c: c, to: to, chunks: len(t.Table.Chunks), hint: req.Hint,
 	}
 	var f found
+	sought := false
 	if s := req.stream; s != nil { // its own
 		in.lanes = s.lanes
 		s.lanes.mu.Lock()
+		// Maybe within the segment.
+		sought = s.lane.reads > 0 && !s.lane.here(offset) && !s.lane.near(&k, int(s.reach.Load()))
 		s.lane.move(&k, 0)
 		f = found{s: s, hint: s.lane.hint, reads: s.lane.reads}
 		s.lanes.mu.Unlock()
@@ -127,12 +159,14 @@ func (rd *reading) follow(req *Request, last *stream, t *tail, at *place, offset
 	}
 	s.mu.Lock()
 	s.hint, s.reads = f.hint, f.reads
+	if sought {
+		r.elsewhere(s)
+	}
 	if f.begin.ticket != 0 && f.begin.seg == t.id {
 		s.enter(t, at.upper, at.stop(t), f.begin.c, f.begin.to)
 	}
-	if wasted := s.enter(t, at.upper, at.stop(t), c, to); wasted > 0 {
-		r.lost(wasted)
-	}
+	r.vain(s.enter(t, at.upper, at.stop(t), c, to))
+	s.pace()
 	ahead := to
 	if last := &s.way[len(s.way)-1]; last.t.id == t.id {
 		ahead = last.chunk(s.front)
@@ -146,9 +180,7 @@ func (r *Reader) drop(s *stream) {
 	r.streams.gone(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.leave(); n > 0 {
-		r.lost(n)
-	}
+	r.elsewhere(s)
 }
 
 // stop returns the chunk behind the last one that may be read.
@@ -157,6 +189,21 @@ func (at *place) stop(t *tail) int {
 		return t.Table.ForOffset(at.upper-1) + 1
 	}
 	return len(t.Table.Chunks)
+}
+
+// elsewhere notes that the reader of s, which is locked, has left the place where
+// it was.
+func (r *Reader) elsewhere(s *stream) { r.vain(s.leave()) }
+
+// vain notes bytes that were fetched ahead in vain, and those that were not, after
+// all, because they were called off.
+func (r *Reader) vain(wasted, saved int64) {
+	if saved > 0 {
+		r.stats.calledOff.Add(saved)
+	}
+	if wasted > 0 {
+		r.lost(wasted)
+	}
 }
 
 // lost notes bytes that were fetched ahead in vain.
@@ -183,7 +230,7 @@ func (r *Reader) plan(s *stream, chunk int64) bool {
 	}
 	_, rate := r.meter.known()
 	if s.window == 0 || rate > 0 && !s.search.informed {
-		s.search.start(rate)
+		s.search.start(rate, int(r.streams.n.Load()))
 	}
 	runs := int64(s.search.runs())
 	read := s.at - s.from
@@ -201,6 +248,12 @@ func (r *Reader) plan(s *stream, chunk int64) bool {
 	if !s.far {
 		unit = min(unit, r.o.RunBytes/2)
 	}
+	if s.aheadClass() == endpoint.TailPrefetch && rate > 0 && rate < slowConnection {
+		// It needs each chunk at its time, and nothing else from the store: one that is
+		// behind others in a run comes as late as they do.
+		unit = chunk
+		runs = max(runs, min(share/unit, maxRuns))
+	}
 	for unit > chunk && unit*runs > share {
 		// Short of memory, fewer runs. But where connections are slow, the reader waits
 		// long for the end of each run, and more and shorter ones serve it better.
@@ -210,7 +263,7 @@ func (r *Reader) plan(s *stream, chunk int64) bool {
 			unit /= 2
 		}
 	}
-	s.grows = runs == int64(s.search.runs()) && (2*runs*unit <= share || rate < slowConnection && unit > chunk)
+	s.grows = runs >= int64(s.search.runs()) && (2*runs*unit <= share || rate < slowConnection && unit > chunk)
 	s.unit = max(unit, chunk)
 	s.window = min(s.unit*runs*3/2, share) // what has come and is not read yet is no run in flight
 	return s.window >= chunk
@@ -247,14 +300,22 @@ func (rd *reading) ask(ctx context.Context, req *Request, at *place, c int, offs
 	if s != nil {
 		defer s.mu.Unlock()
 	}
+	if s != nil {
+		p.class = s.class()
+	}
 	fills := r.acquire(p, to-1, nil)
 	if n := len(p.leases); n > 0 && !p.leases[n-1].Ready() {
 		w.began = time.Now()
+		if s != nil {
+			s.reading++
+		}
+	} else if s != nil {
+		s.reading = 0 // those that failed had not told
 	}
 	chunk := t.Table.ChunkSize
 	if s == nil || len(fills) == 0 && (s.at < s.retry || s.window > 0 && s.front-s.at+s.unit > s.window) || !r.plan(s, chunk) {
 		if len(fills) > 0 {
-			r.start(ctx, t, fills, r.demand(t, s, req.Tenant))
+			r.start(ctx, t, fills, r.demand(t, s, req.Tenant), nil)
 		}
 		return w
 	}
@@ -285,7 +346,7 @@ func (rd *reading) ask(ctx context.Context, req *Request, at *place, c int, offs
 				s.front = max(s.front, l.start+min(t.Table.Start(c+1), t.Table.LogSize()))
 			}
 		}
-		r.start(ctx, t, fills, pl)
+		s.fly(r.start(ctx, t, fills, pl, nil))
 	}
 	rd.more(ctx, s, req.Tenant)
 	return w
@@ -302,6 +363,10 @@ func (r *Reader) served(s *stream, w *wait, bytes int64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if stalled > 0 {
+		s.reading = max(s.reading-1, 0)
+		s.stalled, s.waited = stalled, w.began.Add(stalled)
+	}
 	if s.window > 0 && s.search.read(bytes, stalled, s.window) {
 		s.search.judge(time.Now(), s.grows)
 	}
@@ -350,10 +415,54 @@ func (s *stream) runChunks(chunk int64) int { return int(max(s.unit/chunk, 1)) }
 
 // class is whose turn a stream's demand is.
 func (s *stream) class() endpoint.Class {
-	if s.far && s.hint != Tail {
+	if s.catchesUp() {
 		return endpoint.BackfillDemand
 	}
 	return endpoint.TailDemand
+}
+
+// aheadClass is whose turn what is fetched ahead of it is.
+func (s *stream) aheadClass() endpoint.Class {
+	if s.hint == Scan || s.hint != Tail && (s.hurry > 0 || s.at-s.from < keepsPace) {
+		return endpoint.Prefetch
+	}
+	return endpoint.TailPrefetch
+}
+
+// catchesUp says that the stream takes whatever it can get. That it has read much
+// is not enough, since so has whoever reads at the tail for long.
+func (s *stream) catchesUp() bool {
+	switch s.hint {
+	case Tail:
+		return false
+	case Scan:
+		return true
+	default:
+		return s.far && s.hurry > 0
+	}
+}
+
+const (
+	// keepsPace is how much a stream has read before it is believed to keep pace.
+	keepsPace = 4 << 20
+	// atOnce is the longest pause of a reader that is in a hurry.
+	atOnce = 10 * time.Millisecond
+)
+
+// pace learns from a read that begins whether its reader is in a hurry: whether it
+// came back at once from a wait, or took its time. Who does not wait for the store says nothing,
+// and is in nobody's way.
+func (s *stream) pace() {
+	sample := -1.0
+	switch {
+	case s.reading > 0: // several at a time, as they come
+	case s.stalled == 0:
+		return
+	case time.Since(s.waited) < min(s.stalled/4, atOnce):
+		sample = 1
+	}
+	s.stalled = 0
+	s.hurry += (sample - s.hurry) / 8
 }
 
 // backfill is after how many of the longest runs in sequence a reader is taken for
@@ -399,7 +508,7 @@ func (r *Reader) runAhead(ctx context.Context, s *stream, l *leg, run span, tena
 		}
 	}
 	if len(fills) > 0 {
-		r.start(ctx, t, fills, s.order(t.Table.ChunkSize, r.gap(t.Table.ChunkSize), endpoint.Prefetch, tenant))
+		s.fly(r.start(ctx, t, fills, s.order(t.Table.ChunkSize, r.gap(t.Table.ChunkSize), s.aheadClass(), tenant), nil))
 	}
 	return ok
 }
@@ -421,6 +530,7 @@ func (r *Reader) note(s *stream, l *leg, c int) {
 func (r *Reader) lead(t *tail, c int) (fill cache.Fill, led, ok bool) {
 	key := cache.Key{Object: t.id, Chunk: uint32(c)}
 	if r.cache.Has(key) {
+		t.share(c)
 		return fill, false, true
 	}
 	var room cache.Reservation

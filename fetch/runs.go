@@ -34,8 +34,9 @@ func (r *Reader) demand(t *tail, s *stream, tenant string) order {
 func (r *Reader) gap(chunk int64) int { return int(min(r.meter.worth()/chunk, 2)) }
 
 // start has chunks of one segment, ascending, filled in the background, with GETs
-// as o orders them. Every fill is ended, whatever happens.
-func (r *Reader) start(ctx context.Context, t *tail, fills []cache.Fill, o order) {
+// as o orders them. Every fill is ended, whatever happens. It appends the flights
+// to those given.
+func (r *Reader) start(ctx context.Context, t *tail, fills []cache.Fill, o order, flights []*flight) []*flight {
 	defer func() {
 		for _, f := range fills { // only if this caller panics
 			f.Fail(errors.New("fetch: the caller who was to fetch the chunk panicked"))
@@ -58,28 +59,39 @@ func (r *Reader) start(ctx context.Context, t *tail, fills []cache.Fill, o order
 				f.Fail(err)
 			}
 		}
-		r.spawn(ctx, fillActivity, abort, func(ctx context.Context) {
+		f := newFlight(t, run, mine, o.class)
+		f.depart()
+		flights = append(flights, f)
+		r.spawn(ctx, fillActivity, func(err error) { abort(err); f.arrive() }, func(ctx context.Context) {
 			defer release(mine)
-			if err := r.run(ctx, t, o, run, mine); err != nil {
+			defer f.arrive()
+			if err := r.run(ctx, t, o, f); err != nil {
 				abort(err)
 			}
 		})
 		fills = fills[n:]
 	}
+	return flights
 }
 
 // run fills chunks, which are in one span, with one GET and publishes each as soon
 // as it is verified. Chunks of the span that are not to be filled are read and
 // forgotten.
-func (r *Reader) run(ctx context.Context, t *tail, o order, run span, fills []cache.Fill) error {
+func (r *Reader) run(ctx context.Context, t *tail, o order, f *flight) error {
+	run := f.run
+	ctx, cancel, ok := f.begin(ctx)
+	defer cancel(nil)
+	if !ok {
+		return errSought
+	}
 	req := endpoint.ReadRequest{
 		Key: t.key, Off: t.Table.Start(run.from), ObjectSize: t.loc.ObjectSize, IfMatch: t.lastSeen(),
-		Class: o.class, Stream: o.stream, Tenant: o.tenant,
+		Urgency: f.urgency, Stream: o.stream, Tenant: o.tenant,
 		Pieces: make([]endpoint.Piece, 0, run.len()),
 	}
 	var bytes, gaps int64
 	var scratch []byte
-	left := fills
+	left := f.fills
 	for c := run.from; c < run.to; c++ {
 		n := t.Table.Len(c)
 		bytes += n
@@ -96,7 +108,7 @@ func (r *Reader) run(ctx context.Context, t *tail, o order, run span, fills []ca
 	}
 	r.stats.dataBytes.Add(bytes)
 	r.stats.gaps.Add(gaps)
-	err := r.read(ctx, t, &req, run.from, fills)
+	err := r.read(ctx, t, &req, f)
 	if err != nil {
 		err = &damage{key: t.key, off: t.Table.Start(run.from), n: bytes, err: err}
 	}
@@ -106,8 +118,8 @@ func (r *Reader) run(ctx context.Context, t *tail, o order, run span, fills []ca
 // read makes the GET. An object with another identity than before is read once
 // without asking for one: the sums are the identity that counts, and a store
 // may have moved the object.
-func (r *Reader) read(ctx context.Context, t *tail, req *endpoint.ReadRequest, from int, fills []cache.Fill) error {
-	done := 0
+func (r *Reader) read(ctx context.Context, t *tail, req *endpoint.ReadRequest, f *flight) error {
+	done, from, fills := 0, f.run.from, f.fills
 	began, first := time.Now(), time.Duration(0)
 	req.Done = func(int) {
 		c := from + done
@@ -116,7 +128,7 @@ func (r *Reader) read(ctx context.Context, t *tail, req *endpoint.ReadRequest, f
 		}
 		if len(fills) > 0 && int(fills[0].Key().Chunk) == c {
 			r.annotate(t, fills[0])
-			fills[0].Done()
+			f.landed()
 			fills = fills[1:]
 		}
 	}

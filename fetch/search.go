@@ -20,7 +20,8 @@ type search struct {
 }
 
 const (
-	maxLevel = 4 // 32 runs
+	maxLevel = 4
+	maxRuns  = 2 << maxLevel
 	// An epoch is a window's bytes, and long enough for a clock to say something.
 	minEpoch = 50 * time.Millisecond
 	// answered is how much faster twice as many runs must be to be worth it.
@@ -30,19 +31,22 @@ const (
 func (q *search) runs() int { return 2 << q.level }
 
 // start sets the level by what one connection is known to give, in bytes/s: as
-// many as are usually needed, so that little is left to search. 0 is not known:
-// several short ones then.
-func (q *search) start(connection float64) {
+// many as are usually needed by one of so many streams, so that little is left to
+// search. 0 is not known: several short ones then.
+func (q *search) start(connection float64, streams int) {
 	*q = search{backoff: 4, informed: connection > 0, level: 3}
 	if connection > 0 {
 		q.level = 0
 	}
-	for connection > 0 && q.level < maxLevel && float64(q.runs())*connection < plenty {
+	for connection == 0 && q.level > 0 && streams > 1 {
+		q.level, streams = q.level-1, streams/2
+	}
+	for connection > 0 && q.level < maxLevel && float64(q.runs())*connection < plenty/float64(max(streams, 1)) {
 		q.level++
 	}
 }
 
-// plenty is what one consumer is assumed to take, in bytes/s.
+// plenty is what consumers are assumed to take together, in bytes/s.
 const plenty = 128 << 20
 
 // read notes that bytes were read, after a wait of stalled. It is true when it is

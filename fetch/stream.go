@@ -30,6 +30,7 @@ func (r *Reader) Stream(req Request) *Stream {
 	}
 	log := logOf(req.Partition)
 	own := &stream{id: r.streams.ids.Add(1), lanes: &lanes{log: log}} // in lanes of its own it is not taken for another
+	own.alone = true
 	own.lane = lane{first: req.Offset, next: -1, alt: -1, hint: req.Hint}
 	if req.Cursor == nil {
 		own.lane.cursor = r.cache.Announce(log, req.Offset)
@@ -59,11 +60,23 @@ func (s *Stream) Next(ctx context.Context, res *Result) error {
 // Offset returns where the next read begins.
 func (s *Stream) Offset() int64 { return s.req.Offset }
 
-// SeekTo goes on at another offset. Nothing more is fetched for where it was.
-func (s *Stream) SeekTo(offset int64) { s.req.Offset = offset }
+// SeekTo goes on at another offset. What is on its way for where it was is called
+// off, unless somebody else waits for it: at once, or with the next read, if that may
+// be of a segment that it is fetched from.
+func (s *Stream) SeekTo(offset int64) {
+	s.req.Offset = offset
+	s.own.mu.Lock()
+	defer s.own.mu.Unlock()
+	for _, l := range s.own.way {
+		if h := &l.t.Header; h.StartOffset <= offset && offset <= h.EndOffset {
+			return
+		}
+	}
+	s.r.elsewhere(s.own)
+}
 
-// Close ends the stream: its share of memory is for others. What is on its way
-// arrives. It may be called more than once.
+// Close ends the stream: its share of memory is for others, and what is on its way
+// and nobody else's is called off. It may be called more than once.
 func (s *Stream) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,7 +36,8 @@ type tail struct {
 	lanes   atomic.Pointer[lanes] // of the partition, as last seen
 
 	mu       sync.Mutex
-	identity string // of the object as last seen; guarded by mu
+	identity string    // of the object as last seen; guarded by mu
+	flights  []*flight // of its chunks; guarded by mu
 }
 
 func (t *tail) seen(identity string) {

@@ -23,7 +23,8 @@
 //     flight. Nothing that waits, for a slot, for its share of
 //     Options.UploadBytesPerSecond or for the next try, holds a slot.
 //   - Where more is asked for, demand at the tail, demand of backfills, prefetch
-//     and writing (uploads, deletes) take turns by weights of 8, 4, 2 and 4; in each
+//     for who keeps pace, other prefetch, and writing (uploads, deletes) take turns by
+//     weights of 8, 4, 4, 2 and 4; in each
 //     the tenants do, and in each of those the streams (an upload is one). An eighth
 //     of the slots is kept for the tail, another eighth for demand. Nobody's turn is
 //     skipped for ever: a large request is not passed by small ones without end.

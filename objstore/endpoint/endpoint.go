@@ -100,6 +100,7 @@ type Endpoint struct {
 	readLimit, writeLimit *limiter
 	retries, hedges       tokens
 	pulse                 pulse
+	crowd                 *crowd
 
 	uploads atomic.Uint64 // so far; numbers them as streams
 
@@ -140,6 +141,7 @@ func New(store objstore.Store, opts Options) (*Endpoint, error) {
 	}
 	e.readLimit = newLimiter(opts.Requests, e.slots.limitReads)
 	e.writeLimit = newLimiter(opts.Requests, e.slots.limitWrites)
+	e.crowd = newCrowd(without(readsAhead, opts.Requests), e.slots.limitCrowd)
 	return e, nil
 }
 

@@ -71,7 +71,7 @@ type answer struct {
 
 // hedgeable reports whether a get of n bytes may be made twice.
 func (r *reading) hedgeable(n int64) bool {
-	return n <= r.call.e.opts.HedgeBytes && r.req.Class != Prefetch
+	return n <= r.call.e.opts.HedgeBytes && r.class() <= BackfillDemand
 }
 
 // race gets [off, off+n), and once more if the first one is slow to answer. The

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/segtier/segtier/checksum"
 	"github.com/segtier/segtier/objstore"
@@ -32,6 +33,10 @@ type ReadRequest struct {
 	Stream uint64
 	Tenant string
 
+	// Urgency, if not nil, is the class instead of Class, and may be raised while
+	// the Read waits.
+	Urgency *Urgency
+
 	// Pieces are filled in order, without gaps between them.
 	Pieces []Piece
 
@@ -53,8 +58,8 @@ func (r *ReadRequest) validate() error {
 	if err := objstore.ValidateKey(r.Key); err != nil {
 		return err
 	}
-	if r.Class > Prefetch {
-		return fmt.Errorf("read of class %d: there is no such class", r.Class)
+	if r.Class > Prefetch || r.Urgency != nil && r.Urgency.Class() > Prefetch {
+		return errors.New("read of a class that there is not")
 	}
 	if r.Off < 0 || r.ObjectSize < 0 || len(r.Pieces) == 0 {
 		return fmt.Errorf("read of %d pieces from byte %d of an object of %d bytes makes no sense", len(r.Pieces), r.Off, r.ObjectSize)
@@ -133,13 +138,21 @@ type reading struct {
 	suspect int // piece that was wrong at the beginning of an answer; -1 none
 }
 
+// class returns who waits, by now.
+func (r *reading) class() Class {
+	if r.req.Urgency != nil {
+		return r.req.Urgency.Class()
+	}
+	return r.req.Class
+}
+
 // attempt makes one GET for everything that is still missing.
 func (r *reading) attempt() error {
 	c, e := r.call, r.call.e
 	off, n := r.req.Off+r.got, r.size-r.got
 	r.began = r.piece
-	w := want{line(r.req.Class), r.req.Stream, r.req.Tenant, n}
-	if err := e.slots.acquire(c.ctx, w); err != nil {
+	w, err := e.slots.acquireAs(c.ctx, want{line(r.class()), r.req.Stream, r.req.Tenant, n}, r.req.Urgency)
+	if err != nil {
 		return err
 	}
 	defer e.slots.release(w)
@@ -158,7 +171,15 @@ func (r *reading) attempt() error {
 	if err := r.check(info); err != nil {
 		return err
 	}
-	return r.drain(body)
+	before, _ := e.slots.busy()
+	got, began := r.got, time.Now()
+	if err := r.drain(body); err != nil {
+		return err
+	}
+	now := time.Now()
+	after, full := e.slots.busy()
+	e.crowd.arrived(r.got-got, now.Sub(began), max(before, after), full, now)
+	return nil
 }
 
 // get opens the bytes [off, off+n). join is called when the body has been closed.

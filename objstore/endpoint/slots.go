@@ -13,7 +13,8 @@ import (
 // is smaller than the one around it by what is kept for those who need only that
 // one: an eighth for demand at the tail, another eighth for demand. Reads have
 // three such rooms more, and writes one: how many of each the store can bear is
-// learned apart, since it throttles them apart.
+// learned apart, since it throttles them apart. And prefetch has one for itself, of
+// the size that crowd learns.
 //
 // Turns are a deficit round-robin over lines, in each over tenants, and in each of
 // those over streams. A request whose turn it is and for which a room has no place
@@ -33,7 +34,8 @@ type slots struct {
 
 // The rooms, from the one that fewest share.
 const (
-	readsAhead = iota
+	inCrowd = iota
+	readsAhead
 	readsBehindTail
 	reads
 	writes
@@ -74,7 +76,7 @@ func (l line) weight() int64 {
 	switch Class(l) {
 	case TailDemand:
 		return 8
-	case BackfillDemand:
+	case BackfillDemand, TailPrefetch:
 		return 4
 	case Prefetch:
 		return 2
@@ -104,7 +106,8 @@ func newSlots(all, perTenant bound) *slots {
 	s := &slots{tenants: make(map[string]*tenant), perTenant: perTenant, needs: [nLines][]int{
 		TailDemand:     {reads, everything},
 		BackfillDemand: {readsBehindTail, reads, behindTail, everything},
-		Prefetch:       {readsAhead, readsBehindTail, reads, background, behindTail, everything},
+		TailPrefetch:   {readsAhead, readsBehindTail, reads, background, behindTail, everything},
+		Prefetch:       {inCrowd, readsAhead, readsBehindTail, reads, background, behindTail, everything},
 		writing:        {writes, background, behindTail, everything},
 	}}
 	for i := range s.rooms {
@@ -113,6 +116,7 @@ func newSlots(all, perTenant bound) *slots {
 	for _, i := range [...]int{behindTail, background} {
 		s.rooms[i].bound = bound{without(i, all.requests), without(i, all.bytes)}
 	}
+	s.rooms[inCrowd].requests = without(readsAhead, all.requests)
 	s.limitReads(all.requests)
 	return s
 }
@@ -130,44 +134,70 @@ func without[N int | int64](room int, n N) N {
 
 // waiter is a want that waits.
 type waiter struct {
-	want
-	at    *turns        // of its stream
-	ready chan struct{} // closed, under mu, when the slot is the waiter's
+	want                  // constant once ready is closed
+	at      *turns        // of its stream
+	urgency *Urgency      // nil: its line is what it is
+	ready   chan struct{} // closed, under mu, when the slot is the waiter's
 }
 
 // acquire waits for what w wants. A request larger than a room takes a place in it
 // when it is empty.
 func (s *slots) acquire(ctx context.Context, w want) error {
+	_, err := s.acquireAs(ctx, w, nil)
+	return err
+}
+
+// acquireAs is acquire for a Read whose line is its urgency, if it has one. It
+// returns what was taken, to be released.
+func (s *slots) acquireAs(ctx context.Context, w want, u *Urgency) (want, error) {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return w, context.Cause(ctx)
 	}
 	w.n = s.clamp(w.n)
 	s.mu.Lock()
+	if u != nil {
+		u.queue.Store(s)
+		w.line = line(u.Class())
+	}
 	if s.waiting == 0 && s.full(w) < 0 && !s.sated(w.tenant) {
 		s.take(w)
 		s.mu.Unlock()
-		return nil
+		return w, nil
 	}
-	wait := &waiter{want: w, ready: make(chan struct{})}
+	wait := &waiter{want: w, urgency: u, ready: make(chan struct{})}
 	s.enqueue(wait)
 	s.wake()
 	s.mu.Unlock()
 
 	select {
 	case <-wait.ready:
-		return nil
+		return wait.want, nil
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
 	case <-wait.ready: // given in the same instant: give it back
-		s.give(w)
+		s.give(wait.want)
 	default:
 		s.dequeue(wait)
 	}
 	s.wake() // others may fit where this one did not
-	return context.Cause(ctx)
+	return w, context.Cause(ctx)
+}
+
+// raise moves a Read that waits to the line of its urgency.
+func (s *slots) raise(u *Urgency) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := u.waiter
+	if w == nil {
+		return
+	}
+	s.dequeue(w)
+	w.line = line(u.Class())
+	s.enqueue(w)
+	s.wake()
 }
 
 // try takes what w wants if it is to be had at once and nobody waits.
@@ -189,6 +219,28 @@ func (s *slots) release(w want) {
 	s.give(w)
 	s.wake()
 	s.mu.Unlock()
+}
+
+// limitCrowd bounds what prefetch has in flight anew.
+func (s *slots) limitCrowd(n int) {
+	s.mu.Lock()
+	s.rooms[inCrowd].requests = n
+	s.wake()
+	s.mu.Unlock()
+}
+
+// busy returns how many reads are in flight, and whether prefetch for several streams
+// waits for room: one stream by itself is in nobody's way.
+func (s *slots) busy() (n int, full bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	streams := 0
+	if ahead := s.turns.children[turnKey{number: uint64(Prefetch)}]; ahead != nil {
+		for _, tenant := range ahead.children {
+			streams += len(tenant.children)
+		}
+	}
+	return s.rooms[reads].taken.requests, streams > 1 && s.full(want{line: line(Prefetch)}) >= 0
 }
 
 // limitReads and limitWrites bound the requests of one kind anew. The bound may be
@@ -282,6 +334,9 @@ func (s *slots) enqueue(w *waiter) {
 		child(turnKey{name: w.tenant}, quantum).
 		child(turnKey{number: w.stream}, quantum)
 	w.at.add(w)
+	if w.urgency != nil {
+		w.urgency.waiter = w
+	}
 	s.waiting++
 	if w.tenant != "" {
 		s.tenant(w.tenant).waiting++
@@ -291,6 +346,9 @@ func (s *slots) enqueue(w *waiter) {
 // dequeue removes a waiter that got its slot, or leaves.
 func (s *slots) dequeue(w *waiter) {
 	w.at.remove(w)
+	if w.urgency != nil {
+		w.urgency.waiter = nil
+	}
 	s.waiting--
 	if w.tenant != "" {
 		t := s.tenant(w.tenant)

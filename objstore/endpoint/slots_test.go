@@ -14,10 +14,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// tail, backfill, ahead and part are wants of n bytes.
+// tail, backfill, pacing, ahead and part are wants of n bytes.
 func tail(n int64) want     { return want{line: line(TailDemand), n: n} }
 func backfill(n int64) want { return want{line: line(BackfillDemand), n: n} }
 func ahead(n int64) want    { return want{line: line(Prefetch), n: n} }
+func pacing(n int64) want   { return want{line: line(TailPrefetch), n: n} }
 func part(n int64) want     { return want{line: writing, n: n} }
 
 // of returns w as a want of a stream.
@@ -30,6 +31,7 @@ func (w want) by(tenant string) want { w.tenant = tenant; return w }
 // when told so.
 type asking struct {
 	w      want
+	u      *Urgency // of a read
 	cancel context.CancelFunc
 	got    chan struct{}
 	done   chan struct{}
@@ -39,9 +41,14 @@ type asking struct {
 func ask(s *slots, w want) *asking {
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &asking{w: w, cancel: cancel, got: make(chan struct{}), done: make(chan struct{})}
+	if w.line < writing {
+		a.u = NewUrgency(Class(w.line))
+	}
 	go func() {
 		defer close(a.done)
-		if a.err = s.acquire(ctx, w); a.err == nil {
+		var taken want
+		if taken, a.err = s.acquireAs(ctx, w, a.u); a.err == nil {
+			a.w.line = taken.line
 			close(a.got)
 		}
 	}()
@@ -63,6 +70,18 @@ func (a *asking) giveBack(s *slots) {
 	<-a.got
 	s.release(a.w)
 	synctest.Wait()
+}
+
+// raise makes what may wait more urgent.
+func (a *asking) raise(c Class) {
+	if a.u == nil {
+		return
+	}
+	a.u.Raise(c)
+	synctest.Wait()
+	if !a.served() {
+		a.w.line = line(a.u.Class())
+	}
 }
 
 func (a *asking) leave() {
@@ -287,10 +306,53 @@ func TestShares(t *testing.T) {
 		})
 	}
 	share(t, map[want]int64{tail(mib): 8, backfill(8 * mib): 4, ahead(16 * mib): 2, part(5 * mib): 4}, bound{})
+	share(t, map[want]int64{pacing(mib): 4, ahead(mib): 2}, bound{})
 	share(t, map[want]int64{tail(mib).of(1): 1, tail(8 * mib).of(2): 1, tail(0).of(3): 1}, bound{})
 	share(t, map[want]int64{ // a tenant with many streams has no more than one with few
 		backfill(mib).by("a").of(1): 3, backfill(mib).by("b").of(1): 1, backfill(mib).by("b").of(2): 1, backfill(mib).by("b").of(3): 1,
 	}, bound{})
+}
+
+// What was to be fetched ahead and is waited for now has its turn, and its slots, as
+// what is waited for. What has its slot keeps it; what has left is left alone.
+func TestRaise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(bound{8, 1 << 30}, bound{})
+		for range 7 { // all but the one that is kept for the tail
+			hold(t, s, backfill(1))
+		}
+		first, second, third := ask(s, ahead(1).of(1)), ask(s, ahead(1).of(2)), ask(s, ahead(1).of(3))
+		second.raise(BackfillDemand)
+		if second.served() {
+			t.Error("demand of a backfill has the tail's slot")
+		}
+		second.raise(TailDemand)
+		second.raise(Prefetch) // never back
+		if first.served() || !second.served() || third.served() {
+			t.Errorf("served: %v, %v, %v; the second was raised", first.served(), second.served(), third.served())
+		}
+		second.u.Raise(TailDemand)
+		second.giveBack(s)
+		first.leave()
+		first.raise(TailDemand)
+		if third.served() {
+			t.Error("what was not raised was served")
+		}
+		for range 7 {
+			s.release(backfill(1))
+		}
+		synctest.Wait()
+		third.giveBack(s)
+
+		late := NewUrgency(Prefetch)
+		late.Raise(BackfillDemand) // before it is asked for
+		w, err := s.acquireAs(t.Context(), ahead(1), late)
+		if err != nil || w.line != line(BackfillDemand) {
+			t.Errorf("%+v, %v", w, err)
+		}
+		s.release(w)
+		nothingLeft(t, s)
+	})
 }
 
 // A tenant has no more than it may, and holds up nobody else.
@@ -344,13 +406,13 @@ func TestSlotsModel(t *testing.T) {
 			all:       bound{rapid.IntRange(1, 20).Draw(rt, "requests"), rapid.Int64Range(1, 100).Draw(rt, "bytes")},
 			perTenant: bound{rapid.IntRange(0, 3).Draw(rt, "tenant requests"), rapid.Int64Range(0, 60).Draw(rt, "tenant bytes")},
 		}
-		m.readLimit, m.writeLimit = m.all.requests, m.all.requests
+		m.readLimit, m.writeLimit, m.crowdLimit = m.all.requests, m.all.requests, m.all.requests
 		type step struct {
 			do, pick int
 			w        want
 		}
 		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
-			return step{rapid.IntRange(0, 9).Draw(rt, "do"), rapid.IntRange(0, 1000).Draw(rt, "pick"), want{
+			return step{rapid.IntRange(0, 11).Draw(rt, "do"), rapid.IntRange(0, 1000).Draw(rt, "pick"), want{
 				line:   line(rapid.IntRange(0, int(nLines)-1).Draw(rt, "line")),
 				stream: rapid.Uint64Range(0, 3).Draw(rt, "stream"),
 				tenant: rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(rt, "tenant"),
@@ -367,6 +429,12 @@ func TestSlotsModel(t *testing.T) {
 					m.drop(running[st.pick%len(running)]).giveBack(s)
 				case st.do == 8 && len(waiting) > 0:
 					m.drop(waiting[st.pick%len(waiting)]).leave()
+				case st.do == 10 && len(m.asked) > 0:
+					m.asked[st.pick%len(m.asked)].raise(Class(st.w.stream))
+				case st.do == 11:
+					m.crowdLimit = 1 + st.pick%m.all.requests
+					s.limitCrowd(m.crowdLimit)
+					synctest.Wait()
 				case st.do == 9:
 					if n := 1 + st.pick%m.all.requests; st.w.line == writing {
 						m.writeLimit = n
@@ -400,6 +468,7 @@ func TestSlotsModel(t *testing.T) {
 type slotsModel struct {
 	all, perTenant        bound
 	readLimit, writeLimit int
+	crowdLimit            int
 	asked                 []*asking
 	before                []*asking // who was served at the last check
 }
@@ -423,7 +492,7 @@ func (m *slotsModel) drop(a *asking) *asking {
 
 // modelRoom is one of the bounds: for whom, and how much.
 type modelRoom struct {
-	lines string // t, b, p, w
+	lines string // t, b, a, p, w
 	bound
 }
 
@@ -431,17 +500,18 @@ func (m *slotsModel) rooms() []modelRoom {
 	const endless = 1 << 40
 	r, w, q, b := m.readLimit, m.writeLimit, m.all.requests, m.all.bytes
 	return []modelRoom{
-		{"tbpw", m.all},
-		{"bpw", bound{q - q/8, b - b/8}},
-		{"pw", bound{q - q/4, b - b/4}},
-		{"tbp", bound{r, endless}},
-		{"bp", bound{r - r/8, endless}},
-		{"p", bound{r - r/4, endless}},
+		{"tbapw", m.all},
+		{"bapw", bound{q - q/8, b - b/8}},
+		{"apw", bound{q - q/4, b - b/4}},
+		{"tbap", bound{r, endless}},
+		{"bap", bound{r - r/8, endless}},
+		{"ap", bound{r - r/4, endless}},
+		{"p", bound{m.crowdLimit, endless}},
 		{"w", bound{w, endless}},
 	}
 }
 
-func (r modelRoom) has(a *asking) bool { return slices.Contains([]byte(r.lines), "tbpw"[a.w.line]) }
+func (r modelRoom) has(a *asking) bool { return slices.Contains([]byte(r.lines), "tbapw"[a.w.line]) }
 
 // sum returns what those of some requests have that are in a room.
 func (m *slotsModel) sum(of []*asking, in func(*asking) bool) (b bound) {

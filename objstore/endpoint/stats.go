@@ -22,6 +22,7 @@ type Stats struct {
 	HedgeWaste int64 // bytes of answers that were not taken; most were not sent
 
 	ReadLimit, WriteLimit int // requests at a time, as learned from throttling
+	PrefetchLimit         int // requests at a time, as learned from how fast answers arrive
 
 	RequestsInFlight int
 	BytesInFlight    int64
@@ -47,6 +48,7 @@ func (e *Endpoint) Stats() Stats {
 	}
 	s.ReadLimit, _ = e.readLimit.limit()
 	s.WriteLimit, _ = e.writeLimit.limit()
+	s.PrefetchLimit = e.crowd.now()
 	taken, waiting := e.slots.inFlight()
 	s.RequestsInFlight, s.BytesInFlight, s.Waiting = taken.requests, taken.bytes, waiting
 	return s

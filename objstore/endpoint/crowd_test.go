@@ -1,0 +1,90 @@
+package endpoint
+
+import (
+	"testing"
+	"time"
+)
+
+// pipe is a line that so many bodies of a MiB share: it and each connection have a
+// rate, in MiB/s.
+type pipe struct{ line, connection float64 }
+
+func (p pipe) took(n int) time.Duration {
+	return time.Duration(float64(time.Second) / min(p.connection, p.line/float64(n)))
+}
+
+// The crowd is as large as fills the line, and not much larger, whatever the line:
+// and where the connections are what is slow, there is none.
+func TestCrowdFillsTheLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		pipe        pipe
+		least, most int
+	}{
+		"narrow":                {pipe{200, 20}, 10, 24},
+		"narrower":              {pipe{50, 20}, 12, 24}, // few are enough, and fewer are not known
+		"wide":                  {pipe{2000, 20}, 48, 48},
+		"fast, one is too many": {pipe{100, 100}, 12, 24},
+	} {
+		t.Run(name, func(t *testing.T) {
+			limit := 48
+			crowd := newCrowd(limit, func(n int) { limit = n })
+			now := time.Unix(0, 0)
+			// Two of demand are always in flight beside.
+			run := func(d time.Duration) {
+				for end := now.Add(d); now.Before(end); {
+					n := limit + 2
+					took := c.pipe.took(n)
+					now = now.Add(took)
+					for range n {
+						crowd.arrived(1<<20, took, n, true, now)
+					}
+				}
+			}
+			run(time.Minute)
+			// It is measured anew now and then: look at it most of the time.
+			outside := 0
+			for range 100 {
+				run(500 * time.Millisecond)
+				if limit < c.least || limit > c.most {
+					outside++
+				}
+			}
+			if outside > 10 {
+				t.Errorf("%d of 100 times outside of %d to %d, at the end it is %d", outside, c.least, c.most, limit)
+			}
+		})
+	}
+}
+
+// A line that grows wider is found out, and where nothing waits nothing changes.
+func TestCrowdGrows(t *testing.T) {
+	limit := 48
+	crowd := newCrowd(limit, func(n int) { limit = n })
+	now := time.Unix(0, 0)
+	run := func(p pipe, full bool) {
+		for end := now.Add(time.Minute); now.Before(end); {
+			n := limit
+			took := p.took(n)
+			now = now.Add(took)
+			for range n {
+				crowd.arrived(1<<20, took, n, full, now)
+			}
+		}
+	}
+	run(pipe{50, 20}, false)
+	if limit != 48 {
+		t.Errorf("%d though nothing waited", limit)
+	}
+	run(pipe{50, 20}, true)
+	if limit > 24 {
+		t.Errorf("%d on a narrow line", limit)
+	}
+	run(pipe{4000, 20}, true)
+	if limit != 48 {
+		t.Errorf("%d on a wide line", limit)
+	}
+	crowd.arrived(1, time.Hour, 48, true, now) // a body that says nothing
+	if crowd.now() != 48 {
+		t.Error("a byte was taken for a measure")
+	}
+}
