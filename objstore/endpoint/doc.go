@@ -23,11 +23,12 @@
 //     flight. Nothing that waits, for a slot, for its share of
 //     Options.UploadBytesPerSecond or for the next try, holds a slot.
 //   - Where more is asked for, demand at the tail, demand of backfills, prefetch
-//     for who keeps pace, other prefetch, and writing (uploads, deletes) take turns by
-//     weights of 8, 4, 4, 2 and 4; in each
-//     the tenants do, and in each of those the streams (an upload is one). An eighth
-//     of the slots is kept for the tail, another eighth for demand. Nobody's turn is
-//     skipped for ever: a large request is not passed by small ones without end.
+//     for who keeps pace, other prefetch, uploads, deletes and looks at objects (Stat)
+//     take turns by weights of 8, 4, 4, 2, 4, 1 and 1; in each the tenants do, and in
+//     each of those the streams (an upload is one). An eighth of the slots is kept for the
+//     tail, another eighth for demand; the last two have an eighth together at most.
+//     Nobody's turn is skipped for ever: a large request is not passed by small ones
+//     without end. Prefetch goes no wider than fills the line.
 //   - A store that sends no byte for Options.ProgressTimeout loses the request,
 //     which goes on elsewhere. A slow store that keeps sending is left alone. An
 //     Upload that holds slots and gets no further is given up likewise; what it had

@@ -179,11 +179,12 @@ func (e *Endpoint) Close() error {
 		len(e.calls), closeWait)
 }
 
-// Stat returns what the store knows of an object.
+// Stat returns what the store knows of an object. Like Delete it is upkeep: when slots
+// are short it goes behind those who read and write.
 func (e *Endpoint) Stat(ctx context.Context, key string) (objstore.Info, error) {
 	var info objstore.Info
 	err := e.do(ctx, objstore.Error{Op: "stat", Key: key}, func(c *call) (err error) {
-		w := want{line: line(TailDemand)}
+		w := want{line: looking}
 		if err := e.slots.acquire(c.ctx, w); err != nil {
 			return err
 		}
@@ -209,7 +210,7 @@ func (e *Endpoint) Delete(ctx context.Context, keys ...string) error {
 		at.Key = keys[0]
 	}
 	return e.do(ctx, at, func(c *call) error {
-		w := want{line: writing}
+		w := want{line: deleting}
 		if err := e.slots.acquire(c.ctx, w); err != nil {
 			return err
 		}

@@ -14,7 +14,8 @@ import (
 // one: an eighth for demand at the tail, another eighth for demand. Reads have
 // three such rooms more, and writes one: how many of each the store can bear is
 // learned apart, since it throttles them apart. And prefetch has one for itself, of
-// the size that crowd learns.
+// the size that crowd learns; and upkeep, which is deletes and looks at objects, has
+// an eighth.
 //
 // Turns are a deficit round-robin over lines, in each over tenants, and in each of
 // those over streams. A request whose turn it is and for which a room has no place
@@ -34,7 +35,8 @@ type slots struct {
 
 // The rooms, from the one that fewest share.
 const (
-	inCrowd = iota
+	upkeep = iota
+	inCrowd
 	readsAhead
 	readsBehindTail
 	reads
@@ -63,11 +65,13 @@ type tenant struct {
 	waiting int
 }
 
-// line is where requests of one kind wait: a Class, or writing.
+// line is where requests of one kind wait: a Class, writing, or upkeep.
 type line uint8
 
 const (
 	writing line = iota + line(Prefetch) + 1
+	deleting
+	looking // at what an object is, without its bytes
 	nLines
 )
 
@@ -81,7 +85,10 @@ func (l line) weight() int64 {
 	case Prefetch:
 		return 2
 	}
-	return 4 // of writing
+	if l == writing {
+		return 4
+	}
+	return 1 // of upkeep
 }
 
 const (
@@ -109,6 +116,8 @@ func newSlots(all, perTenant bound) *slots {
 		TailPrefetch:   {readsAhead, readsBehindTail, reads, background, behindTail, everything},
 		Prefetch:       {inCrowd, readsAhead, readsBehindTail, reads, background, behindTail, everything},
 		writing:        {writes, background, behindTail, everything},
+		deleting:       {upkeep, writes, background, behindTail, everything},
+		looking:        {upkeep, readsAhead, readsBehindTail, reads, background, behindTail, everything},
 	}}
 	for i := range s.rooms {
 		s.rooms[i].bound = all
@@ -116,6 +125,7 @@ func newSlots(all, perTenant bound) *slots {
 	for _, i := range [...]int{behindTail, background} {
 		s.rooms[i].bound = bound{without(i, all.requests), without(i, all.bytes)}
 	}
+	s.rooms[upkeep].requests = max(1, all.requests/8)
 	s.rooms[inCrowd].requests = without(readsAhead, all.requests)
 	s.limitReads(all.requests)
 	return s

@@ -20,6 +20,8 @@ func backfill(n int64) want { return want{line: line(BackfillDemand), n: n} }
 func ahead(n int64) want    { return want{line: line(Prefetch), n: n} }
 func pacing(n int64) want   { return want{line: line(TailPrefetch), n: n} }
 func part(n int64) want     { return want{line: writing, n: n} }
+func removal() want         { return want{line: deleting} }
+func look() want            { return want{line: looking} }
 
 // of returns w as a want of a stream.
 func (w want) of(stream uint64) want { w.stream = stream; return w }
@@ -307,52 +309,11 @@ func TestShares(t *testing.T) {
 	}
 	share(t, map[want]int64{tail(mib): 8, backfill(8 * mib): 4, ahead(16 * mib): 2, part(5 * mib): 4}, bound{})
 	share(t, map[want]int64{pacing(mib): 4, ahead(mib): 2}, bound{})
+	share(t, map[want]int64{part(0): 4, ahead(0): 2}, bound{})
 	share(t, map[want]int64{tail(mib).of(1): 1, tail(8 * mib).of(2): 1, tail(0).of(3): 1}, bound{})
 	share(t, map[want]int64{ // a tenant with many streams has no more than one with few
 		backfill(mib).by("a").of(1): 3, backfill(mib).by("b").of(1): 1, backfill(mib).by("b").of(2): 1, backfill(mib).by("b").of(3): 1,
 	}, bound{})
-}
-
-// What was to be fetched ahead and is waited for now has its turn, and its slots, as
-// what is waited for. What has its slot keeps it; what has left is left alone.
-func TestRaise(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSlots(bound{8, 1 << 30}, bound{})
-		for range 7 { // all but the one that is kept for the tail
-			hold(t, s, backfill(1))
-		}
-		first, second, third := ask(s, ahead(1).of(1)), ask(s, ahead(1).of(2)), ask(s, ahead(1).of(3))
-		second.raise(BackfillDemand)
-		if second.served() {
-			t.Error("demand of a backfill has the tail's slot")
-		}
-		second.raise(TailDemand)
-		second.raise(Prefetch) // never back
-		if first.served() || !second.served() || third.served() {
-			t.Errorf("served: %v, %v, %v; the second was raised", first.served(), second.served(), third.served())
-		}
-		second.u.Raise(TailDemand)
-		second.giveBack(s)
-		first.leave()
-		first.raise(TailDemand)
-		if third.served() {
-			t.Error("what was not raised was served")
-		}
-		for range 7 {
-			s.release(backfill(1))
-		}
-		synctest.Wait()
-		third.giveBack(s)
-
-		late := NewUrgency(Prefetch)
-		late.Raise(BackfillDemand) // before it is asked for
-		w, err := s.acquireAs(t.Context(), ahead(1), late)
-		if err != nil || w.line != line(BackfillDemand) {
-			t.Errorf("%+v, %v", w, err)
-		}
-		s.release(w)
-		nothingLeft(t, s)
-	})
 }
 
 // A tenant has no more than it may, and holds up nobody else.
@@ -492,7 +453,7 @@ func (m *slotsModel) drop(a *asking) *asking {
 
 // modelRoom is one of the bounds: for whom, and how much.
 type modelRoom struct {
-	lines string // t, b, a, p, w
+	lines string // t, b, a, p, w, d, l
 	bound
 }
 
@@ -500,18 +461,19 @@ func (m *slotsModel) rooms() []modelRoom {
 	const endless = 1 << 40
 	r, w, q, b := m.readLimit, m.writeLimit, m.all.requests, m.all.bytes
 	return []modelRoom{
-		{"tbapw", m.all},
-		{"bapw", bound{q - q/8, b - b/8}},
-		{"apw", bound{q - q/4, b - b/4}},
-		{"tbap", bound{r, endless}},
-		{"bap", bound{r - r/8, endless}},
-		{"ap", bound{r - r/4, endless}},
+		{"tbapwdl", m.all},
+		{"bapwdl", bound{q - q/8, b - b/8}},
+		{"apwdl", bound{q - q/4, b - b/4}},
+		{"tbapl", bound{r, endless}},
+		{"bapl", bound{r - r/8, endless}},
+		{"apl", bound{r - r/4, endless}},
 		{"p", bound{m.crowdLimit, endless}},
-		{"w", bound{w, endless}},
+		{"dl", bound{max(1, q/8), endless}},
+		{"wd", bound{w, endless}},
 	}
 }
 
-func (r modelRoom) has(a *asking) bool { return slices.Contains([]byte(r.lines), "tbapw"[a.w.line]) }
+func (r modelRoom) has(a *asking) bool { return slices.Contains([]byte(r.lines), "tbapwdl"[a.w.line]) }
 
 // sum returns what those of some requests have that are in a room.
 func (m *slotsModel) sum(of []*asking, in func(*asking) bool) (b bound) {

@@ -203,7 +203,7 @@ func (e *Endpoint) Abort(ctx context.Context, p objstore.Pending) error {
 		return nil
 	}
 	return e.do(ctx, objstore.Error{Op: "abort", Key: p.Key}, func(c *call) error {
-		w := want{line: writing}
+		w := want{line: deleting}
 		if err := e.slots.acquire(c.ctx, w); err != nil {
 			return err
 		}
