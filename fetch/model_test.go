@@ -63,7 +63,7 @@ type model struct {
 	served *atomic.Int64
 
 	faults  atomic.Bool  // the store may fail from here on
-	lies    atomic.Bool  // and bytes be damaged on their way
+	lies    atomic.Bool  // and bytes be damaged on their way, or the identity of objects
 	deleted atomic.Int64 // segments whose deletion has been published, from the front
 	going   atomic.Int64 // or is about to be
 }
@@ -163,6 +163,7 @@ func (m *model) chaos(r *rand.Rand, stop chan struct{}) {
 		case 3:
 			return storetest.Fault{Kind: storetest.Wait, Gate: gate}
 		case 4:
+			m.lies.Store(true) // an object that is another again and again is damaged
 			return storetest.Fault{Kind: storetest.WrongIdentity}
 		default:
 			return storetest.Fault{Kind: storetest.Cut, At: at}
