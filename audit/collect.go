@@ -8,6 +8,7 @@ import (
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/segment"
+	"github.com/segtier/segtier/transfer"
 )
 
 // apply deletes what may go, one after the other, each looked at again first. One
@@ -45,9 +46,23 @@ func (c *collector) apply(ctx context.Context) error {
 	return nil
 }
 
+// unproven asks once more whose the prefix is, before something goes of which
+// metadata knows nothing. A collection may take long, and what is unknown here may be
+// what a rebuild by others has found and made readable meanwhile; what has ended has
+// ended in any metadata.
+func (c *collector) unproven(ctx context.Context, o *Orphan) error {
+	if o.Proof != "" {
+		return nil
+	}
+	return c.stillOurs(ctx)
+}
+
 // blind reports whether an error says that metadata cannot be seen any more:
-// then nothing more is deleted.
+// then nothing more is deleted. It is the same if the prefix is another's by now.
 func blind(err error) bool {
+	if _, ok := errors.AsType[*transfer.OwnerError](err); ok || errors.Is(err, ErrRebuilding) {
+		return true
+	}
 	for _, target := range []error{
 		metadata.ErrNotReady, metadata.ErrUnavailable, metadata.ErrIncomplete, metadata.ErrUnknownPartition, metadata.ErrClosed, objstore.ErrClosed,
 	} {
@@ -99,7 +114,11 @@ func (c *collector) remove(ctx context.Context, o *Orphan) (gone bool, err error
 	return c.delete(ctx, o)
 }
 
+// delete deletes an object.
 func (c *collector) delete(ctx context.Context, o *Orphan) (gone bool, err error) {
+	if err := c.unproven(ctx, o); err != nil {
+		return false, err
+	}
 	if err := c.ep.Delete(ctx, o.Key); err != nil {
 		return false, err
 	}
@@ -120,6 +139,9 @@ func (c *collector) abort(ctx context.Context, o *Orphan) (gone bool, err error)
 		if live || now.Kept != "" || now.Reason != o.Reason {
 			return false, nil
 		}
+	}
+	if err := c.unproven(ctx, o); err != nil {
+		return false, err
 	}
 	if err := c.ep.Abort(ctx, objstore.Pending{Key: o.Key, ID: o.UploadID}); err != nil {
 		return false, err

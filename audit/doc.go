@@ -74,7 +74,7 @@
 //     leader has written, which fences it, or if nobody else can write at all
 //     (Exclusive).
 //   - Each thing is looked at again when its turn comes: the object's identity, size
-//     and age, and then metadata.
+//     and age, and then metadata; of what no record knows, also whose the prefix is.
 //   - An object that no record knows, or whose record never left STARTED, stays if
 //     it has an offset at or above the log start that no FINISHED segment has in its
 //     leader epochs: metadata may have lost that it was readable.

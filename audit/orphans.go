@@ -105,10 +105,20 @@ func (c *collector) run(ctx context.Context) error {
 	if !c.o.Apply || len(c.doomed) == 0 {
 		return nil
 	}
-	if _, err := c.owner(ctx); err != nil { // listing may have taken long
+	if err := c.stillOurs(ctx); err != nil { // listing may have taken long
 		return err
 	}
 	return c.apply(ctx)
+}
+
+// stillOurs makes sure that the prefix has not become another's or nobody's since it
+// was looked at, and is not being rebuilt.
+func (c *collector) stillOurs(ctx context.Context) error {
+	nobody, err := c.owner(ctx)
+	if err == nil && nobody != nil {
+		err = nobody
+	}
+	return err
 }
 
 // plan takes the plan in.
@@ -508,6 +518,8 @@ func (c *collector) unfinished(ctx context.Context) error {
 				if err := c.abandoned(ctx, view, &o, epoch); err != nil {
 					return err
 				}
+			} else if o.Age < 0 && object.IsLocation(seg.Custom) {
+				o.Kept = "the store does not say what time it is, and readers may have it still"
 			}
 			if o.Kept == "" && c.o.End == nil {
 				o.Kept = "nobody is there to end records"

@@ -20,6 +20,7 @@ import (
 	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/objstore/storetest"
 	"github.com/segtier/segtier/segment"
+	"github.com/segtier/segtier/transfer"
 )
 
 // sound checks what no collection may ever harm: everything readable is whole, and
@@ -388,4 +389,70 @@ func TestStaleListing(t *testing.T) {
 		t.Errorf("nothing is listed yet: %+v, %v", report, err)
 	}
 	a.converged(t, "listed late")
+}
+
+// TestTakenOverWhileItDeletes: a collection takes its time, and the prefix may become
+// another's meanwhile, or lose its marker, or be rebuilt. What is proven ended is so in
+// any metadata; what this one does not know may be what the other has just made
+// readable, so not one object of it goes after that moment.
+func TestTakenOverWhileItDeletes(t *testing.T) {
+	for name, happen := range map[string]func(t *testing.T, a *attic){
+		"rebuilt": func(t *testing.T, a *attic) { put(t, a.store, object.RebuildKey, []byte("somebody's")) },
+		"another's": func(t *testing.T, a *attic) {
+			if err := transfer.TakeOver(t.Context(), newEndpoint(t, a.store), segment.NewUUID().String()); err != nil {
+				t.Error(err)
+			}
+			if err := a.store.Delete(t.Context(), object.RebuildKey); err != nil {
+				t.Error(err)
+			}
+		},
+		"nobody's": func(t *testing.T, a *attic) {
+			if err := a.store.Delete(t.Context(), object.OwnerKey); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		for _, before := range []bool{false, true} { // before anything is deleted, after the first unknown one
+			a := furnish(t)
+			o := a.options()
+			o.Apply, o.Unknown = true, true
+			happened, after := false, 0
+			o.Found = func(audit.Orphan) {
+				if before && !happened {
+					happened = true
+					happen(t, a)
+				}
+			}
+			o.Removed = func(f audit.Orphan) {
+				switch {
+				case happened && f.Proof == "":
+					after++
+				case f.Reason == audit.OrphanUnknown:
+					happened = true
+					happen(t, a)
+				}
+			}
+			report, err := audit.Orphans(t.Context(), a.meta, a.ep, o)
+			if err == nil || !happened || after > 0 || before && report.Deleted+report.Aborted+report.Ended > 0 {
+				t.Errorf("%s (before: %v): %v, %d unknown went afterwards, %+v", name, before, err, after, report)
+			}
+		}
+	}
+}
+
+// TestDeletionOfUnknownAge: a store that does not say what time it is cannot say that
+// the readers of a segment have had their time, however young what goes may be.
+func TestDeletionOfUnknownAge(t *testing.T) {
+	a := furnish(t)
+	ep := newEndpoint(t, clockless{aged{a.store, later}})
+	o := a.options()
+	o.Apply, o.OlderThan, o.End = true, -1, ender(a.meta, ep)
+	kept := false
+	o.Found = func(f audit.Orphan) { kept = kept || f.Reason == audit.RecordDeleting && f.Kept != "" }
+	if _, err := audit.Orphans(t.Context(), a.meta, ep, o); err != nil || !kept {
+		t.Errorf("kept: %v, %v", kept, err)
+	}
+	if !listing(t, a.store)[a.keys["deleting"]] {
+		t.Error("the object of a deletion that may have just begun is gone")
+	}
 }

@@ -33,21 +33,14 @@ func openCursor(name string) (*cursorFile, error) {
 	if name == "" {
 		return c, nil
 	}
-	fi, err := os.Stat(name)
-	if errors.Is(err, os.ErrNotExist) {
-		return c, nil
-	}
 	fail := func(err error) (*cursorFile, error) {
 		return nil, fmt.Errorf("cursor %s: %w; remove it to begin anew", name, err)
 	}
-	if err != nil {
-		return fail(err)
-	}
-	if fi.Size() > maxCursor {
-		return fail(fmt.Errorf("it has %d bytes, a cursor has some hundred", fi.Size()))
-	}
-	b, err := os.ReadFile(name)
-	if err != nil {
+	b, err := readSmall(name, maxCursor)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return c, nil
+	case err != nil:
 		return fail(err)
 	}
 	c.resume = new(audit.Cursor)
@@ -55,6 +48,21 @@ func openCursor(name string) (*cursorFile, error) {
 		return fail(err)
 	}
 	return c, nil
+}
+
+// readSmall reads a file of at most that many bytes. It opens nothing but a file: a
+// pipe would never end.
+func readSmall(name string, limit int64) ([]byte, error) {
+	fi, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case !fi.Mode().IsRegular():
+		return nil, errors.New("it is no file")
+	case fi.Size() > limit:
+		return nil, fmt.Errorf("it has %d bytes, the limit is %d", fi.Size(), limit)
+	}
+	return os.ReadFile(name)
 }
 
 // checkpoint takes where the verification stands, and writes it now and then.

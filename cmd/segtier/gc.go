@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -211,20 +210,14 @@ func (a *app) printOrphan(f audit.Orphan, action string) error {
 	return err
 }
 
-// maxPlan bounds the file of a plan in bytes.
-const maxPlan = 1 << 30
+// maxPlan bounds the file of a plan in bytes: one run finds 100,000 orphans, and a
+// key has at most 1,024 bytes.
+const maxPlan = 256 << 20
 
 func readPlan(name string) (*audit.Plan, error) {
-	fi, err := os.Stat(name)
+	b, err := readSmall(name, maxPlan)
 	if err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
-	}
-	if fi.Size() > maxPlan {
-		return nil, fmt.Errorf("plan %s: it has %d bytes, the limit is %d", name, fi.Size(), int64(maxPlan))
-	}
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
+		return nil, fmt.Errorf("plan %s: %w", name, err)
 	}
 	p := new(audit.Plan)
 	if err := strictly(b, p); err != nil {

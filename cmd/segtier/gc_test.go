@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -209,7 +210,21 @@ func TestGCUsage(t *testing.T) {
 	}
 	b.want(statusFailed, "gc", "--apply", "--plan", filepath.Join(b.dir, "missing")).oneError(t, "plan")
 	file := filepath.Join(b.dir, "plan")
-	for _, junk := range []string{"", "{", `{"x":1}`} {
+	pipe := filepath.Join(b.dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{pipe, b.dir} {
+		b.want(statusFailed, "gc", "--apply", "--plan", name).oneError(t, "plan")
+		b.want(statusFailed, "verify", "--cursor", name).oneError(t, "cursor")
+	}
+	b.done("gc", "--plan", file)
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.done("gc", "--apply", "--plan", file)
+	for _, junk := range []string{"", "{", `{"x":1}`, "null", string(good) + "x", string(good) + string(good), string(good[:len(good)-3])} {
 		if err := os.WriteFile(file, []byte(junk), 0o666); err != nil {
 			t.Fatal(err)
 		}

@@ -185,12 +185,18 @@ func (ex *imported) line(n int, b []byte, ids map[segment.UUID]bool) (ended bool
 	return false, nil
 }
 
-// strictly decodes a line and refuses fields that are not known: they might say
-// something that matters.
+// strictly decodes a value and refuses fields that are not known, and what follows:
+// they might say something that matters.
 func strictly(b []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
-	return dec.Decode(v)
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("something follows at byte %d", dec.InputOffset())
+	}
+	return nil
 }
 
 func (ex *imported) segment(l *metaSegment, ids map[segment.UUID]bool) error {
