@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -286,14 +287,14 @@ func TestThousandStreams(t *testing.T) {
 func TestEveryWeather(t *testing.T) {
 	faults := map[string]weather.Fault{}
 	for _, kind := range []weather.Kind{
-		weather.Stall, weather.Reset, weather.Cut, weather.Short, weather.Whole, weather.WrongRange, weather.WrongETag, weather.Flip,
+		weather.Stall, weather.Reset, weather.Cut, weather.Short, weather.Whole, weather.WrongRange, weather.WrongETag, weather.Encoded, weather.Flip,
 		weather.Throttle, weather.Internal, weather.Refuse, weather.Missing, weather.Late,
 	} {
 		f := weather.Fault{Kind: kind, Share: .1, At: -1}
 		switch kind {
 		case weather.Stall, weather.Late:
 			f.For = weather.Duration(50 * time.Millisecond)
-		case weather.Throttle, weather.Internal, weather.Refuse, weather.Missing, weather.Whole, weather.WrongRange, weather.WrongETag:
+		case weather.Throttle, weather.Internal, weather.Refuse, weather.Missing, weather.Whole, weather.WrongRange, weather.WrongETag, weather.Encoded:
 			f.At = 0
 		}
 		faults[string(kind)] = f
@@ -306,21 +307,35 @@ func TestEveryWeather(t *testing.T) {
 		all.Faults = append(all.Faults, f)
 	}
 	schedules["all"] = all
+	schedules["idle"] = weather.Schedule{IdleClose: weather.Duration(time.Millisecond)} // as soon as a connection waits
+	idle := all
+	idle.IdleClose = weather.Duration(time.Millisecond)
+	schedules["all and idle"] = idle
+	seeds := uint64(1)
+	if os.Getenv("SEGTIER_SOAK") != "" {
+		seeds = 20
+	}
 	for name, schedule := range schedules {
-		t.Run(name, func(t *testing.T) {
-			k := newSky(t, weather.Spec{Partitions: 3, SegmentBytes: 6 << 20, Segments: 2, ChunkBytes: 256 << 10}, schedule, 16<<20)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			defer cancel()
-			var running sync.WaitGroup
-			errs := make([]error, 6)
-			for i := range errs {
-				running.Go(func() { errs[i] = k.wander(ctx, i) })
-			}
-			running.Wait()
-			if err := errors.Join(errs...); err != nil {
-				t.Error(err)
-			}
-		})
+		for seed := range seeds {
+			schedule.Seed += seed
+			t.Run(fmt.Sprintf("%s, seed %d", name, schedule.Seed), func(t *testing.T) { inWeather(t, schedule) })
+		}
+	}
+}
+
+// inWeather has six streams read in a weather.
+func inWeather(t *testing.T, schedule weather.Schedule) {
+	k := newSky(t, weather.Spec{Partitions: 3, SegmentBytes: 6 << 20, Segments: 2, ChunkBytes: 256 << 10}, schedule, 16<<20)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var running sync.WaitGroup
+	errs := make([]error, 6)
+	for i := range errs {
+		running.Go(func() { errs[i] = k.wander(ctx, i) })
+	}
+	running.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -224,11 +224,12 @@ func (r *Reader) plan(s *stream, chunk int64) bool {
 	if !r.eager(s) {
 		return false
 	}
-	share := r.streams.share(s, time.Now(), r.cache.MemoryBytes()) >> r.waste.brake()
+	_, rate := r.meter.known()
+	paced := s.aheadClass() == endpoint.TailPrefetch && rate > 0 && rate < slowConnection
+	share := r.streams.share(s, time.Now(), r.cache.MemoryBytes(), paced) >> r.waste.brake()
 	if s.hint == Tail {
 		share = min(share, 2*chunk)
 	}
-	_, rate := r.meter.known()
 	if s.window == 0 || rate > 0 && !s.search.informed {
 		s.search.start(rate, int(r.streams.n.Load()))
 	}
@@ -248,7 +249,7 @@ func (r *Reader) plan(s *stream, chunk int64) bool {
 	if !s.far {
 		unit = min(unit, r.o.RunBytes/2)
 	}
-	if s.aheadClass() == endpoint.TailPrefetch && rate > 0 && rate < slowConnection {
+	if paced {
 		// It needs each chunk at its time, and nothing else from the store: one that is
 		// behind others in a run comes as late as they do.
 		unit = chunk

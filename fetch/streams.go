@@ -439,8 +439,9 @@ const idle = 10 * time.Second
 // share returns how many bytes a stream may have ahead of it, of a budget for
 // everything, and notes that it is active. A quarter of the budget is for what is
 // ahead as long as few streams read; then an eighth: what others have read is
-// needed again by those who follow.
-func (ss *streams) share(s *stream, now time.Time, budget int64) int64 {
+// needed again by those who follow. late is a stream that cannot do with that: what is asked
+// for when it is a share ahead would come too late.
+func (ss *streams) share(s *stream, now time.Time, budget int64, late bool) int64 {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.active == nil {
@@ -459,6 +460,9 @@ func (ss *streams) share(s *stream, now time.Time, budget int64) int64 {
 	ss.n.Store(n)
 	if n == 1 {
 		return budget / 8 * 5
+	}
+	if late {
+		return budget / (2 * n)
 	}
 	return budget / (2*n + 2*max(0, n-4))
 }

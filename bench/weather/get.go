@@ -228,6 +228,8 @@ func (x *exchange) sendObject(o *found, first, n int64, partial bool) error {
 		}
 	case x.strikes(WrongETag):
 		x.header().Set("ETag", `"`+strings.Repeat("0", 32)+`"`)
+	case x.strikes(Encoded):
+		x.header().Set("Content-Encoding", "gzip")
 	case n > 1 && x.strikes(Short):
 		n = max(1, min(x.fate.position(n), n-1))
 	case x.strikes(Stall):

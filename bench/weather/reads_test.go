@@ -72,7 +72,7 @@ func (r readsOf) check(t *testing.T, req endpoint.ReadRequest, done int, err err
 // them mixed.
 func readWeathers() map[string]Schedule {
 	kinds := map[Kind]Fault{
-		Stall: {At: -1, For: Duration(time.Minute)}, Reset: {At: -1}, Cut: {At: -1}, Short: {At: -1}, Whole: {}, WrongRange: {}, WrongETag: {},
+		Stall: {At: -1, For: Duration(time.Minute)}, Reset: {At: -1}, Cut: {At: -1}, Short: {At: -1}, Whole: {}, WrongRange: {}, WrongETag: {}, Encoded: {},
 		Flip: {At: -1}, Throttle: {}, Internal: {}, Refuse: {}, Missing: {}, Late: {For: Duration(time.Minute)},
 	}
 	out := map[string]Schedule{"calm": {}}
@@ -101,7 +101,7 @@ func outcome(name string) error {
 		"calm": nil, "reset always": errEither, "cut always": errEither, // it goes on while pieces come
 		"stall always": os.ErrDeadlineExceeded, "late always": os.ErrDeadlineExceeded,
 		"short always": objstore.ErrBadAnswer, "whole always": objstore.ErrBadAnswer, "wrongrange always": objstore.ErrBadAnswer,
-		"wrongetag always": objstore.ErrChanged, "flip always": objstore.ErrCorrupt, "throttle always": objstore.ErrThrottled,
+		"wrongetag always": objstore.ErrChanged, "encoded always": objstore.ErrBadAnswer, "flip always": objstore.ErrCorrupt, "throttle always": objstore.ErrThrottled,
 		"internal always": errAny, "refuse always": objstore.ErrRefused, "missing always": objstore.ErrNotExist,
 	}[name]
 }

@@ -84,6 +84,7 @@ const (
 	Whole      Kind = "whole"      // 200 and the whole object in place of the range
 	WrongRange Kind = "wrongrange" // Content-Range and bytes of a range shifted by one
 	WrongETag  Kind = "wrongetag"  // another ETag
+	Encoded    Kind = "encoded"    // Content-Encoding: gzip, as a proxy on the way may
 	Flip       Kind = "flip"       // one bit of byte At is wrong
 	Throttle   Kind = "throttle"   // 503 SlowDown, with Retry-After if RetryAfter is set
 	Internal   Kind = "internal"   // 500 InternalError
@@ -104,7 +105,7 @@ const (
 // ofReads are the kinds that concern bodies of GETs.
 func (k Kind) ofReads() bool {
 	switch k {
-	case Stall, Reset, Cut, Short, Whole, WrongRange, WrongETag, Flip:
+	case Stall, Reset, Cut, Short, Whole, WrongRange, WrongETag, Encoded, Flip:
 		return true
 	default:
 		return false

@@ -198,6 +198,9 @@ func TestFaultsOfReads(t *testing.T) {
 		{Fault{Kind: WrongETag}, func(r reply, _ time.Duration) bool {
 			return r.status == 206 && bytes.Equal(r.body, want) && r.header.Get("ETag") == `"`+strings.Repeat("0", 32)+`"`
 		}},
+		{Fault{Kind: Encoded}, func(r reply, _ time.Duration) bool {
+			return r.status == 206 && bytes.Equal(r.body, want) && r.header.Get("Content-Encoding") == "gzip"
+		}},
 		{Fault{Kind: Flip, At: 300_000}, func(r reply, _ time.Duration) bool {
 			if r.status != 206 || len(r.body) != n {
 				return false
