@@ -130,21 +130,22 @@ func (c *Cache) join(s *shard, e *entry, l *Lease) Outcome {
 func (c *Cache) lead(k *Key, hash uint64, size int64, r *Reservation, l *Lease) (Outcome, Fill) {
 	s := c.shardOf(hash)
 	s.mu.Lock()
-	for e := s.tab.Load().find(k, hash); e != nil && e.state.Load()&gone == 0; e = s.tab.Load().find(k, hash) {
+	var lost *entry // cannot be leased any more, though it is still there
+	for e := s.tab.Load().find(k, hash); e != nil && e != lost && e.state.Load()&gone == 0; e = s.tab.Load().find(k, hash) {
 		o := c.join(s, e, l)
-		if o == Missing && e.state.Load()&gone == 0 {
-			// Somebody looks whether it can be evicted, under this lock. If not, it can be
-			// leased again afterwards.
-			s.mu.Unlock()
+		s.mu.Unlock()
+		if o == Missing {
+			// Somebody looks whether it can be evicted, and has marked this stripe dead, maybe
+			// for nothing. Under their lock the answer stands: leased, or gone for good.
 			c.ledger.mu.Lock()
-			c.ledger.mu.Unlock() //nolint:staticcheck // to wait for who holds it
-			s.mu.Lock()
-			continue
+			o = c.join(s, e, l)
+			c.ledger.mu.Unlock()
 		}
 		if o != Missing {
-			s.mu.Unlock()
 			return o, Fill{}
 		}
+		lost = e
+		s.mu.Lock()
 	}
 	if s.closed || r == nil || r.n < size {
 		s.mu.Unlock()

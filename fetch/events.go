@@ -27,7 +27,7 @@ type Fetched struct {
 // tell calls Fetch and tells of it.
 func (r *Reader) tell(ctx context.Context, req Request, res *Result) error {
 	f := Fetched{Request: req, Began: time.Now()}
-	f.Err = r.fetch(ctx, req, res, terms{})
+	f.Err = r.fetch(ctx, &req, res, terms{})
 	f.Took, f.Size, f.NextOffset = time.Since(f.Began), res.Size(), res.NextOffset()
 	r.o.Events.Fetched(ctx, f)
 	return f.Err

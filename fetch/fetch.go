@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"errors"
 
 	"github.com/segtier/segtier/segment"
 )
@@ -17,7 +18,7 @@ func (r *Reader) Fetch(ctx context.Context, req Request, res *Result) error {
 	if r.o.Events.Fetched != nil {
 		return r.tell(ctx, req, res)
 	}
-	return r.fetch(ctx, req, res, terms{})
+	return r.fetch(ctx, &req, res, terms{})
 }
 
 // terms are how a fetch is bounded when it is one of many. The zero terms are
@@ -27,13 +28,13 @@ type terms struct {
 	impatient bool // memory is not waited for: errShort if there is none
 }
 
-func (r *Reader) fetch(ctx context.Context, req Request, res *Result, t terms) error {
+func (r *Reader) fetch(ctx context.Context, req *Request, res *Result, t terms) error {
 	in := res.begin()
 	rd, err := r.look(req.Partition, req.Lineage, req.LogStart)
 	rd.local = req.LocalLogStart
 	if err == nil {
 		rd.terms = t
-		err = rd.fill(ctx, &req, in)
+		err = rd.fill(ctx, req, in)
 	}
 	if err == nil && req.Isolation == ReadCommitted {
 		err = rd.aborted(ctx, in)
@@ -42,7 +43,7 @@ func (r *Reader) fetch(ctx context.Context, req Request, res *Result, t terms) e
 		res.Release()
 		return err
 	}
-	r.ended(&req, in)
+	r.ended(req, in)
 	r.stats.fetches.Add(1)
 	r.stats.bytes.Add(int64(in.size))
 	return nil
@@ -60,7 +61,7 @@ func (rd *reading) fill(ctx context.Context, req *Request, in *holding) error {
 		n, next, failure := rd.take(ctx, req, &at, offset, left, in)
 		left -= n
 		switch {
-		case in.size == 0 && (failure == errShort || failure == errLimit): //nolint:errorlint // they are ours, and the many ones' alone
+		case in.size == 0 && (errors.Is(failure, errShort) || errors.Is(failure, errLimit)):
 			return failure
 		case in.size == 0 && failure != nil:
 			return rd.blame(ctx, at.seg, offset, failure)
@@ -93,16 +94,17 @@ func (rd *reading) take(ctx context.Context, req *Request, at *place, offset, li
 	r, p := rd.r, &in.pins
 	alone := in.size == 0
 	patient := alone && !rd.terms.impatient
-	t, err := r.tailFor(ctx, &at.seg, offset)
+	defer p.release()
+	t, err := r.tailFor(ctx, &at.seg, offset, &p.guess)
 	if err != nil {
 		return 0, offset, err
 	}
 	p.open(t)
-	defer p.release()
 	var waited wait
 	from := t.from(offset)
 	if alone {
 		waited = rd.ask(ctx, req, at, from, offset, limit, in)
+		p.guess.Release() // among the leases by now, if there is anything to it
 	}
 	pos, h, found, err := r.find(ctx, p, from, offset, limit, patient)
 	switch {

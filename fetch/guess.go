@@ -25,9 +25,9 @@ const usualChunk = 1 << 20
 // is usual. What
 // was read is verified by the tail before anybody gets it.
 //
-// The chunk is leased into l, for as long as the caller waits for the tail:
-// otherwise nobody has it when both are here, and it may go before the caller
-// comes round to take it.
+// The chunk is leased into l until the caller has leased what it needs, or waits for
+// memory: otherwise nobody has it when both are here, and it goes to who waits for
+// memory before the caller comes round to take it.
 //
 // size is the length of a chunk as known before the tail was asked for, 0 if it was
 // not: when the tail is there already nothing is to be guessed.

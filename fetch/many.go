@@ -230,5 +230,5 @@ func (m *many) note(i int, err error) {
 func (m *many) one(ctx context.Context, p pending) error {
 	req := m.req.Requests[p.i]
 	req.MaxBytes = int(min(int64(req.MaxBytes), p.limit))
-	return m.r.fetch(ctx, req, &m.answers[p.i].Result, p.terms)
+	return m.r.fetch(ctx, &req, &m.answers[p.i].Result, p.terms)
 }

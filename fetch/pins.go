@@ -17,6 +17,7 @@ type pins struct {
 	first  int           // number of the first chunk
 	ready  int           // how many of the leases have their bytes
 	leases []cache.Lease // chunks first, first+1, …
+	guess  cache.Lease   // the first chunk of the segment, if it was asked for before its tail was here
 	head   [segment.HeaderSize]byte
 	class  endpoint.Class // of who waits for the chunks
 }
@@ -29,7 +30,10 @@ var errShort = errors.New("no memory for more now")
 func (p *pins) open(t *tail) { p.t, p.first, p.ready, p.class = t, 0, 0, endpoint.TailDemand }
 
 // release lets every chunk go.
-func (p *pins) release() { p.truncate(0) }
+func (p *pins) release() {
+	p.truncate(0)
+	p.guess.Release()
+}
 
 // truncate lets all but the first n chunks go.
 func (p *pins) truncate(n int) {
@@ -120,7 +124,7 @@ func (r *Reader) acquire(p *pins, to int, room *cache.Reservation) (fills []cach
 func (r *Reader) need(ctx context.Context, p *pins, must, want int, patient bool) error {
 	for {
 		// A guess is made once for each tail: this ends.
-		if err := r.needOnce(ctx, p, must, want, patient); err != errGuess { //nolint:errorlint // never wrapped
+		if err := r.needOnce(ctx, p, must, want, patient); !errors.Is(err, errGuess) {
 			return err
 		}
 	}

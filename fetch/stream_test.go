@@ -291,6 +291,47 @@ func TestColdSegmentIsGuessed(t *testing.T) {
 	})
 }
 
+// What was guessed right is there for who asked for it, though all memory is in use and
+// somebody waits for it: it is fetched once. (Whether the chunk or its tail is here first is not
+// ours to say, and it matters: TestThousandStreams of bench meets both.)
+func TestGuessedChunkIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, chunk := even(3, 8)
+		x := newTier(t, log, tierOptions{chunk: chunk, memory: 2 * chunk})
+		defer x.close()
+		var held, res, other fetch.Result
+		if err := x.reader.Fetch(t.Context(), x.request(0, 1), &held); err != nil { // how long chunks are
+			t.Fatal(err)
+		}
+		x.forget()
+		gate := make(chan struct{})
+		x.inject(storetest.Rules(storetest.Rule{Op: "get", Times: -1, Fault: storetest.Fault{Kind: storetest.Wait, Gate: gate}}))
+		guessed, waiting := make(chan error, 1), make(chan error, 1)
+		go func() { guessed <- x.reader.Fetch(t.Context(), x.request(8, 1), &res) }()
+		synctest.Wait()
+		go func() { waiting <- x.reader.Fetch(t.Context(), x.request(3, 1), &other) }()
+		synctest.Wait()
+		if st := x.cache.Stats(); st.Waiting != 1 {
+			t.Fatalf("nobody waits for memory: %+v", st)
+		}
+		close(gate)
+		if err := <-guessed; err != nil {
+			t.Fatal(err)
+		}
+		x.check(&res, x.batches(), 8, 1)
+		if gets := x.ranges(chunk); len(gets) != 2 {
+			t.Errorf("GETs of %v, want the tail and one chunk", gets)
+		}
+		res.Release()
+		if err := <-waiting; err != nil {
+			t.Fatal(err)
+		}
+		x.check(&other, x.batches(), 3, 1)
+		other.Release()
+		held.Release()
+	})
+}
+
 // A guess that is wrong costs a GET, and nobody an error: chunks are of another
 // length, the bytes are damaged on the way, the tail fails.
 func TestWrongGuess(t *testing.T) {

@@ -148,12 +148,12 @@ func (ts *tails) drop(id segment.UUID) {
 // tail returns the tail of a segment, waiting for it with the caller's context.
 // The error is as it came from below; see Reader.blame.
 func (r *Reader) tail(ctx context.Context, seg *metadata.Segment) (*tail, error) {
-	return r.tailFor(ctx, seg, -1)
+	return r.tailFor(ctx, seg, -1, nil) // of no offset there is nothing to guess
 }
 
 // tailFor is tail for a read of offset, which has the data asked for too if it
-// is known without a tail where that is.
-func (r *Reader) tailFor(ctx context.Context, seg *metadata.Segment, offset int64) (*tail, error) {
+// is known without a tail where that is, and leased into guessed.
+func (r *Reader) tailFor(ctx context.Context, seg *metadata.Segment, offset int64, guessed *cache.Lease) (*tail, error) {
 	t, ready, isNew := r.tails.join(seg.ID)
 	if ready {
 		return t, nil
@@ -169,9 +169,7 @@ func (r *Reader) tailFor(ctx context.Context, seg *metadata.Segment, offset int6
 		r.load(ctx, t, *seg)
 		begun = true
 	}
-	var l cache.Lease
-	r.guess(ctx, t, seg, offset, chunkSize, &l)
-	defer l.Release()
+	r.guess(ctx, t, seg, offset, chunkSize, guessed)
 	select {
 	case <-t.done:
 		if t.err != nil {

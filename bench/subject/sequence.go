@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 
 	"github.com/segtier/segtier/bench/job"
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/objstore"
 )
 
 // fill reads partitions 0 to Streams-1 front to back, one after the other, and
@@ -24,6 +26,9 @@ func fill(ctx context.Context, j job.Job, m *job.Meter) (values map[string]float
 		return nil, err
 	}
 	defer out.Close()
+	if err := r.warm(ctx); err != nil {
+		return nil, err
+	}
 	m.Start()
 	for p := range max(j.Streams, 1) {
 		err := r.walk(ctx, p, 0, r.tier.EndOffset(), maxBytes(j), nil, func(res *fetch.Result) error {
@@ -206,3 +211,17 @@ func chunkOf(off, segment, chunk int64) int64 {
 
 // errWrong is a wrong answer, as opposed to none.
 var errWrong = errors.New("wrong answer")
+
+// warm opens a connection to the store, as the peers do before they begin.
+func (r *rig) warm(ctx context.Context) error {
+	o, err := r.tier.Object(0, 0)
+	if err != nil {
+		return err
+	}
+	_, body, err := r.store.Get(ctx, o.Key(), 0, 1, objstore.GetOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, body)
+	return errors.Join(err, body.Close())
+}
