@@ -185,9 +185,9 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// catchUp is the rate at which one consumer reads a tier over a line, as a share
-// of what there is.
-func catchUp(t *testing.T, l *line, memory int64, spec weather.Spec, hint fetch.Hint) (share float64, st fetch.Stats) {
+// open makes a Reader of a tier behind the line, whose Store is the tier's unless it
+// is set. done closes it, and what it stands on.
+func (l *line) open(t *testing.T, memory int64, spec weather.Spec) (tier *weather.Tier, r *fetch.Reader, done func()) {
 	tier, err := spec.Tier()
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,9 @@ func catchUp(t *testing.T, l *line, memory int64, spec weather.Spec, hint fetch.
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Store = subject.NewStore()
+	if l.Store == nil {
+		l.Store = subject.NewStore()
+	}
 	ep, err := endpoint.New(l, endpoint.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -205,10 +207,27 @@ func catchUp(t *testing.T, l *line, memory int64, spec weather.Spec, hint fetch.
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := fetch.New(meta, ep, c, fetch.Options{})
+	r, err = fetch.New(meta, ep, c, fetch.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return tier, r, func() {
+		t.Logf("%+v, %+v", r.Stats(), ep.Stats())
+		err := r.Close()
+		c.Close()
+		if used := c.Stats().Used; used != 0 {
+			t.Errorf("%d bytes are still out", used)
+		}
+		if err := errors.Join(err, ep.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// catchUp is the rate at which one consumer reads a tier over a line, as a share
+// of what there is.
+func catchUp(t *testing.T, l *line, memory int64, spec weather.Spec, hint fetch.Hint) (share float64, st fetch.Stats) {
+	tier, r, done := l.open(t, memory, spec)
 	k := &sky{t: t, tier: tier, reader: r}
 	began := time.Now()
 	if err := k.read(t.Context(), 0, 0, tier.EndOffset(), hint); err != nil {
@@ -216,11 +235,7 @@ func catchUp(t *testing.T, l *line, memory int64, spec weather.Spec, hint fetch.
 	}
 	rate := float64(tier.PartitionBytes()) / time.Since(began).Seconds()
 	st = r.Stats()
-	err = r.Close()
-	c.Close()
-	if err := errors.Join(err, ep.Close()); err != nil {
-		t.Fatal(err)
-	}
+	done()
 	return rate / min(l.link, 64*l.connection), st
 }
 

@@ -14,11 +14,9 @@ import (
 	"github.com/segtier/segtier/bench/job"
 	"github.com/segtier/segtier/bench/subject"
 	"github.com/segtier/segtier/bench/weather"
-	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/fetch"
 	"github.com/segtier/segtier/object"
 	"github.com/segtier/segtier/objstore"
-	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/objstore/storetest"
 )
 
@@ -27,27 +25,7 @@ import (
 func tailBeside(t *testing.T, l *line, backfills, reads int) (took []float64, rate float64) {
 	const rateOfTail = 30
 	spec := weather.Spec{Partitions: 1 + backfills, SegmentBytes: 64 << 20, Segments: reads/64 + 1}
-	tier, err := spec.Tier()
-	if err != nil {
-		t.Fatal(err)
-	}
-	meta, err := tier.Metadata()
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Store = subject.NewStore()
-	ep, err := endpoint.New(l, endpoint.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := cache.New(cache.Options{MemoryBytes: 256 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := fetch.New(meta, ep, c, fetch.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tier, r, done := l.open(t, 256<<20, spec)
 	ctx, stop := context.WithCancelCause(t.Context())
 	request := func(p int, offset int64) fetch.Request {
 		return fetch.Request{Partition: tier.Partition(p), Offset: offset, MaxBytes: 1 << 20}
@@ -71,7 +49,7 @@ func tailBeside(t *testing.T, l *line, backfills, reads int) (took []float64, ra
 	}
 	began := time.Now()
 	took = make([]float64, reads)
-	_, err = job.OpenLoop(ctx, reads, rateOfTail, func(ctx context.Context, i int) error {
+	_, err := job.OpenLoop(ctx, reads, rateOfTail, func(ctx context.Context, i int) error {
 		var res fetch.Result
 		defer res.Release()
 		began := time.Now()
@@ -87,12 +65,7 @@ func tailBeside(t *testing.T, l *line, backfills, reads int) (took []float64, ra
 	}
 	stop(errors.New("enough"))
 	running.Wait()
-	t.Logf("%d backfills: %+v, %+v", backfills, r.Stats(), ep.Stats())
-	err = r.Close()
-	c.Close()
-	if err := errors.Join(err, ep.Close()); err != nil {
-		t.Fatal(err)
-	}
+	done()
 	return took, rate
 }
 
@@ -157,14 +130,6 @@ func TestSickNeighbours(t *testing.T) {
 // GET fails.
 func besideSick(t *testing.T, sick int, kind storetest.Kind) float64 {
 	const mib, patience = 1 << 20, 5 * time.Second
-	tier, err := weather.Spec{Partitions: 1 + sick, SegmentBytes: 64 * mib, Segments: 2}.Tier()
-	if err != nil {
-		t.Fatal(err)
-	}
-	meta, err := tier.Metadata()
-	if err != nil {
-		t.Fatal(err)
-	}
 	l := &line{first: 30 * time.Millisecond, connection: 20 * mib, link: 1000 * mib}
 	l.Store = storetest.Inject(subject.NewStore(), func(c storetest.Call) storetest.Fault {
 		if p, _, _, err := object.ParseKey(c.Key); c.Op != "get" || err == nil && p.Number == 0 {
@@ -176,18 +141,7 @@ func besideSick(t *testing.T, sick int, kind storetest.Kind) float64 {
 		}
 		return f
 	})
-	ep, err := endpoint.New(l, endpoint.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := cache.New(cache.Options{MemoryBytes: 256 * mib})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := fetch.New(meta, ep, c, fetch.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tier, r, done := l.open(t, 256*mib, weather.Spec{Partitions: 1 + sick, SegmentBytes: 64 * mib, Segments: 2})
 	stop := make(chan struct{})
 	var running sync.WaitGroup
 	for p := 1; p <= sick; p++ {
@@ -226,13 +180,6 @@ func besideSick(t *testing.T, sick int, kind storetest.Kind) float64 {
 	rate := float64(tier.PartitionBytes()) / time.Since(began).Seconds()
 	close(stop)
 	running.Wait()
-	err = r.Close()
-	c.Close()
-	if used := c.Stats().Used; used != 0 {
-		t.Errorf("%d bytes are still out", used)
-	}
-	if err := errors.Join(err, ep.Close()); err != nil {
-		t.Fatal(err)
-	}
+	done()
 	return rate
 }
