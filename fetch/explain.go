@@ -81,9 +81,8 @@ type ExplainedGet struct {
 // Explain tells how a Fetch of req finds its first batch, and what it costs when
 // nothing is in memory. It reads as much as that and fails as Fetch does.
 func (r *Reader) Explain(ctx context.Context, req Request) (Explanation, error) {
-	rd, err := r.look(req.Partition, req.Lineage, req.LogStart)
-	rd.local = req.LocalLogStart
-	if err != nil {
+	rd := reading{r: r, p: req.Partition, lineage: req.Lineage, logStart: req.LogStart, local: req.LocalLogStart}
+	if err := rd.look(); err != nil {
 		return Explanation{}, err
 	}
 	limit := max(int64(req.MaxBytes), 1)
@@ -94,7 +93,7 @@ func (r *Reader) Explain(ctx context.Context, req Request) (Explanation, error) 
 		}
 		e, found, err := rd.explain(ctx, at, offset, limit)
 		if err != nil {
-			return Explanation{}, rd.blame(ctx, at.seg, offset, err)
+			return Explanation{}, rd.blame(ctx, rd.segment(&at), offset, err)
 		}
 		if found {
 			e.Offset = req.Offset
@@ -105,7 +104,7 @@ func (r *Reader) Explain(ctx context.Context, req Request) (Explanation, error) 
 }
 
 func (rd *reading) explain(ctx context.Context, at place, offset, limit int64) (e Explanation, found bool, err error) {
-	r, seg := rd.r, at.seg
+	r, seg := rd.r, rd.segment(&at)
 	t, err := r.tail(ctx, &seg)
 	if err != nil {
 		return e, false, err

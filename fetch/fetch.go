@@ -30,10 +30,9 @@ type terms struct {
 
 func (r *Reader) fetch(ctx context.Context, req *Request, res *Result, t terms) error {
 	in := res.begin()
-	rd, err := r.look(req.Partition, req.Lineage, req.LogStart)
-	rd.local = req.LocalLogStart
+	rd := reading{r: r, p: req.Partition, lineage: req.Lineage, logStart: req.LogStart, local: req.LocalLogStart, terms: t}
+	err := rd.look()
 	if err == nil {
-		rd.terms = t
 		err = rd.fill(ctx, req, in)
 	}
 	if err == nil && req.Isolation == ReadCommitted {
@@ -64,7 +63,7 @@ func (rd *reading) fill(ctx context.Context, req *Request, in *holding) error {
 		case in.size == 0 && (errors.Is(failure, errShort) || errors.Is(failure, errLimit)):
 			return failure
 		case in.size == 0 && failure != nil:
-			return rd.blame(ctx, at.seg, offset, failure)
+			return rd.blame(ctx, rd.segment(&at), offset, failure)
 		case in.size == 0:
 			// The offset fell into the gap at the end of a segment.
 			if err := rd.locate(next, &at); err != nil {
@@ -76,10 +75,7 @@ func (rd *reading) fill(ctx context.Context, req *Request, in *holding) error {
 		case next < at.upper || left < segment.MinHeaderSize:
 			full = true
 		default:
-			seg, ok := rd.view.Lookup(rd.lineage, next)
-			if full = !ok; ok {
-				at = place{seg, rd.upper(&seg, next)}
-			}
+			full = !rd.at(next, &at)
 		}
 		offset = next
 	}
@@ -95,7 +91,7 @@ func (rd *reading) take(ctx context.Context, req *Request, at *place, offset, li
 	alone := in.size == 0
 	patient := alone && !rd.terms.impatient
 	defer p.release()
-	t, err := r.tailFor(ctx, &at.seg, offset, &p.guess)
+	t, err := rd.tail(ctx, at, offset, &p.guess)
 	if err != nil {
 		return 0, offset, err
 	}

@@ -25,31 +25,50 @@ type reading struct {
 	terms    terms
 }
 
-// look begins a reading with the partition's metadata as it is now.
-func (r *Reader) look(p segment.Partition, lineage segment.Lineage, logStart int64) (reading, error) {
-	rd := reading{r: r, p: p, lineage: lineage}
-	if r.closed.Load() {
-		return rd, ErrClosed
+// look begins with the partition's metadata as it is now. rd is new, and has what was
+// asked for.
+func (rd *reading) look() error {
+	if rd.r.closed.Load() {
+		return ErrClosed
 	}
-	view, err := r.meta.View(p)
+	view, err := rd.r.meta.View(rd.p)
 	if err != nil {
-		return rd, fmt.Errorf("fetch: metadata of %v: %w", p, err)
+		return fmt.Errorf("fetch: metadata of %v: %w", rd.p, err)
 	}
 	rd.view = view
 	// The host may not know yet that the log start has moved: retention moves it
 	// in metadata before it deletes anything.
-	rd.logStart = max(logStart, view.LogStart())
-	if lineage == nil {
+	rd.logStart = max(rd.logStart, view.LogStart())
+	if rd.lineage == nil {
 		rd.lineage = view.Lineage()
 	}
-	return rd, nil
+	return nil
 }
 
 // place is where a walk is: a segment, and the offset (exclusive) up to which it
 // may be read, its end or where the lineage leaves it.
 type place struct {
-	seg   metadata.Segment
-	upper int64
+	id         segment.UUID
+	start, end int64 // offsets of the segment, inclusive
+	upper      int64
+}
+
+// at moves to the segment that holds offset; false if there is none.
+func (rd *reading) at(offset int64, at *place) bool {
+	r, ok := rd.view.Reach(rd.lineage, offset)
+	if ok {
+		*at = place{r.ID, r.StartOffset, r.EndOffset, min(r.Last, math.MaxInt64-1) + 1}
+	}
+	return ok
+}
+
+// segment returns all that is known of the segment of a place.
+func (rd *reading) segment(at *place) metadata.Segment {
+	seg, ok := rd.view.Get(at.id)
+	if !ok {
+		return metadata.Segment{Partition: rd.p, ID: at.id, StartOffset: at.start, EndOffset: at.end} // the place is of another View
+	}
+	return *seg
 }
 
 // locate finds the segment that holds offset.
@@ -57,11 +76,9 @@ func (rd *reading) locate(offset int64, at *place) (err error) {
 	if offset < rd.logStart || offset < 0 {
 		return &OutOfRangeError{Partition: rd.p, Offset: offset, LogStart: rd.logStart}
 	}
-	var ok bool
-	if at.seg, ok = rd.view.Lookup(rd.lineage, offset); !ok {
+	if !rd.at(offset, at) {
 		return rd.nowhere(offset)
 	}
-	at.upper = rd.upper(&at.seg, offset)
 	return nil
 }
 

@@ -167,8 +167,8 @@ func (m *many) sweep(now context.Context, todo []int) {
 // refuse says why a partition has no room left: unless it has none of its own fault.
 func (m *many) refuse(i int) error {
 	req := &m.req.Requests[i]
-	rd, err := m.r.look(req.Partition, req.Lineage, req.LogStart)
-	rd.local = req.LocalLogStart
+	rd := reading{r: m.r, p: req.Partition, lineage: req.Lineage, logStart: req.LogStart, local: req.LocalLogStart}
+	err := rd.look()
 	if err == nil {
 		err = rd.locate(req.Offset, new(place))
 	}

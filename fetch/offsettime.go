@@ -3,6 +3,7 @@ package fetch
 import (
 	"context"
 
+	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/segment"
 )
 
@@ -31,8 +32,8 @@ type TimePosition struct {
 // to the hole, where it ends for Fetch too.
 func (r *Reader) OffsetForTime(ctx context.Context, req TimeRequest) (TimePosition, error) {
 	none := TimePosition{Offset: -1, Timestamp: -1, LeaderEpoch: -1}
-	rd, err := r.look(req.Partition, req.Lineage, req.LogStart)
-	if err != nil {
+	rd := reading{r: r, p: req.Partition, lineage: req.Lineage, logStart: req.LogStart}
+	if err := rd.look(); err != nil {
 		return none, err
 	}
 	offset := max(rd.logStart, 0)
@@ -45,9 +46,9 @@ func (r *Reader) OffsetForTime(ctx context.Context, req TimeRequest) (TimePositi
 		if from > offset && !first {
 			return none, rd.complete(offset)
 		}
-		at := place{seg, rd.upper(&seg, from)}
+		upper := rd.upper(&seg, from)
 		if seg.MaxTimestamp >= req.Time {
-			found, ok, err := rd.search(ctx, at, from, req.Time)
+			found, ok, err := rd.search(ctx, &seg, from, upper, req.Time)
 			if err != nil {
 				return none, rd.blame(ctx, seg, from, err)
 			}
@@ -55,15 +56,15 @@ func (r *Reader) OffsetForTime(ctx context.Context, req TimeRequest) (TimePositi
 				return found, nil
 			}
 		}
-		offset = at.upper
+		offset = upper
 	}
 }
 
-// search looks for the first record of a segment with an offset from `from` on
+// search looks for the first record of a segment with an offset in [from, upper)
 // and a timestamp of at least time.
-func (rd *reading) search(ctx context.Context, at place, from, time int64) (found TimePosition, ok bool, err error) {
+func (rd *reading) search(ctx context.Context, seg *metadata.Segment, from, upper, time int64) (found TimePosition, ok bool, err error) {
 	r := rd.r
-	t, err := r.tail(ctx, &at.seg)
+	t, err := r.tail(ctx, seg)
 	if err != nil {
 		return found, false, err
 	}
@@ -86,7 +87,7 @@ func (rd *reading) search(ctx context.Context, at place, from, time int64) (foun
 		if err != nil {
 			return found, false, err
 		}
-		if h.LastOffset >= at.upper {
+		if h.LastOffset >= upper {
 			break // of another lineage
 		}
 		if h.LastOffset >= from && h.MaxTimestamp >= time {

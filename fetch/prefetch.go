@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/segtier/segtier/cache"
-	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/segment"
 )
@@ -129,7 +128,7 @@ func (rd *reading) follow(req *Request, last *stream, t *tail, at *place, offset
 		return nil
 	}
 	k := reach{
-		offset: offset, seg: t.id, start: at.seg.StartOffset, upper: at.upper,
+		offset: offset, seg: t.id, start: at.start, upper: at.upper,
 		c: c, to: to, chunks: len(t.Table.Chunks), hint: req.Hint,
 	}
 	var f found
@@ -162,7 +161,7 @@ func (rd *reading) follow(req *Request, last *stream, t *tail, at *place, offset
 	if sought {
 		r.elsewhere(s)
 	}
-	if f.begin.ticket != 0 && f.begin.seg == t.id {
+	if f.begin != nil && f.begin.seg == t.id {
 		s.enter(t, at.upper, at.stop(t), f.begin.c, f.begin.to)
 	}
 	r.vain(s.enter(t, at.upper, at.stop(t), c, to))
@@ -185,7 +184,7 @@ func (r *Reader) drop(s *stream) {
 
 // stop returns the chunk behind the last one that may be read.
 func (at *place) stop(t *tail) int {
-	if at.upper <= at.seg.EndOffset {
+	if at.upper <= at.end {
 		return t.Table.ForOffset(at.upper-1) + 1
 	}
 	return len(t.Table.Chunks)
@@ -381,19 +380,18 @@ func (rd *reading) more(ctx context.Context, s *stream, tenant string) {
 		left := int64(last.stop)*table.ChunkSize + last.start - s.front
 		// The next segment's tail is there before its data is wanted.
 		var next *tail
-		var seg metadata.Segment
+		var at place
 		if left <= s.window {
-			seg, next = rd.nextTail(ctx, last.upper)
+			next = rd.nextTail(ctx, last.upper, &at)
 		}
 		c := last.chunk(s.front)
 		if c >= last.stop {
 			if next == nil {
-				if seg.ID == (segment.UUID{}) {
+				if at.id == (segment.UUID{}) {
 					s.retry = s.at + s.unit/2 // the tier ends here, for now
 				}
 				return
 			}
-			at := place{seg, rd.upper(&seg, last.upper)}
 			start := last.start + table.LogSize()
 			s.way = append(s.way, leg{t: next, start: start, upper: at.upper, stop: at.stop(next)})
 			s.front = start + next.Table.Start(next.Table.ForOffset(last.upper))
@@ -475,21 +473,20 @@ func (s *stream) order(chunk int64, gap int, class endpoint.Class, tenant string
 	return order{planner{unit: s.runChunks(chunk), gap: gap, grid: true}, class, s.id, tenant}
 }
 
-// nextTail returns the segment that holds offset, and its tail if that is in
+// nextTail moves to the segment that holds offset, and returns its tail if that is in
 // memory; else it has it loaded. Both are zero at the end of the tier.
-func (rd *reading) nextTail(ctx context.Context, offset int64) (metadata.Segment, *tail) {
-	seg, ok := rd.view.Lookup(rd.lineage, offset)
-	if !ok {
-		return seg, nil
+func (rd *reading) nextTail(ctx context.Context, offset int64, at *place) *tail {
+	if !rd.at(offset, at) {
+		return nil
 	}
-	t, ready, isNew := rd.r.tails.join(seg.ID)
+	t, ready, isNew := rd.r.tails.join(at.id)
 	if isNew {
-		rd.r.load(ctx, t, seg)
+		rd.r.load(ctx, t, rd.segment(at))
 	}
 	if !ready || len(t.Table.Chunks) == 0 {
-		return seg, nil
+		return nil
 	}
-	return seg, t
+	return t
 }
 
 // runAhead fetches one run ahead of s, as far as it is not here, if there is

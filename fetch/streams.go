@@ -301,7 +301,7 @@ type found struct {
 	s     *stream // nil: it goes on from nowhere
 	hint  Hint
 	reads int     // in sequence, with this one
-	begin first   // the first read of a stream that was found by this, its second
+	begin *first  // the first read of a stream that was found by this, its second; else nil
 	gone  *stream // the one that had its place, if there were too many
 }
 
@@ -316,7 +316,8 @@ func (l *lanes) follow(ids *atomic.Uint64, last *stream, at *reach, in *holding)
 	switch {
 	case s != nil:
 	case one >= 0:
-		f.begin = l.rest[one]
+		begin := l.rest[one]
+		f.begin = &begin
 		s = &stream{id: ids.Add(1), lanes: l}
 		s.lane = lane{first: f.begin.offset, next: -1, alt: -1}
 		s.lane.move(&f.begin.reach, l.clock)

@@ -3,6 +3,7 @@ package fetch
 import (
 	"container/list"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -34,6 +35,8 @@ type tail struct {
 	quiet   atomic.Pointer[quiet] // see reading.quiet
 	guessed atomic.Bool           // its first chunk was asked for before it was here
 	lanes   atomic.Pointer[lanes] // of the partition, as last seen
+
+	used atomic.Bool // found without tails.mu since it was last in front there
 
 	mu       sync.Mutex
 	identity string    // of the object as last seen; guarded by mu
@@ -78,6 +81,38 @@ type tails struct {
 	order *list.List             // of *tail, loaded, the latest in front
 	bytes int64
 	limit int64
+
+	// recent has loaded tails by their ids, for who finds one there without mu. It is
+	// written under mu: what is evicted is not in it any more.
+	recent [recentTails]atomic.Pointer[tail]
+}
+
+// recentTails is how many tails are found without a lock, at most; a power of two.
+const recentTails = 1024
+
+func (ts *tails) place(id *segment.UUID) *atomic.Pointer[tail] {
+	return &ts.recent[binary.LittleEndian.Uint64(id[8:])*0x9E3779B97F4A7C15>>(64-10)]
+}
+
+// find returns a loaded tail if it was lately joined. It takes no lock, and notes that
+// the tail is used once between two evictions only.
+func (ts *tails) find(id *segment.UUID) *tail {
+	t := ts.place(id).Load()
+	if t == nil || t.id != *id {
+		return nil
+	}
+	if !t.used.Load() {
+		t.used.Store(true)
+	}
+	return t
+}
+
+// evict takes a loaded tail out. The caller holds mu.
+func (ts *tails) evict(t *tail) {
+	ts.order.Remove(t.elem)
+	delete(ts.byID, t.id)
+	ts.place(&t.id).CompareAndSwap(t, nil)
+	ts.bytes -= t.size
 }
 
 func (ts *tails) init(limit int64) {
@@ -102,6 +137,7 @@ func (ts *tails) join(id segment.UUID) (t *tail, loaded, isNew bool) {
 	}
 	if t.loaded {
 		ts.order.MoveToFront(t.elem)
+		ts.place(&id).Store(t)
 	}
 	return t, t.loaded, false
 }
@@ -128,10 +164,14 @@ func (ts *tails) settle(t *tail, got *loaded, err error) {
 	t.size = got.loc.TailSize() + int64(len(got.tail.Table.Chunks))*4 + 1<<10
 	t.elem = ts.order.PushFront(t)
 	ts.bytes += t.size
-	for ts.bytes > ts.limit {
-		last := ts.order.Remove(ts.order.Back()).(*tail) // who uses it keeps it alive
-		delete(ts.byID, last.id)
-		ts.bytes -= last.size
+	// Once round they are spared if they are in use, lest those who use them keep us here.
+	for spared := ts.order.Len(); ts.bytes > ts.limit; spared-- {
+		last := ts.order.Back().Value.(*tail)
+		if last.used.Swap(false) && spared > 0 {
+			ts.order.MoveToFront(last.elem)
+			continue
+		}
+		ts.evict(last) // who uses it keeps it alive
 	}
 }
 
@@ -139,10 +179,18 @@ func (ts *tails) settle(t *tail, got *loaded, err error) {
 func (ts *tails) drop(id segment.UUID) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if t := ts.byID[id]; t != nil && t.loaded && ts.order.Remove(t.elem) != nil {
-		delete(ts.byID, id)
-		ts.bytes -= t.size
+	if t := ts.byID[id]; t != nil && t.loaded {
+		ts.evict(t)
 	}
+}
+
+// tail is tailFor of where the walk is.
+func (rd *reading) tail(ctx context.Context, at *place, offset int64, guessed *cache.Lease) (*tail, error) {
+	if t := rd.r.tails.find(&at.id); t != nil {
+		return t, nil
+	}
+	seg := rd.segment(at)
+	return rd.r.tailFor(ctx, &seg, offset, guessed)
 }
 
 // tail returns the tail of a segment, waiting for it with the caller's context.

@@ -37,9 +37,9 @@ func (rd *reading) aborted(ctx context.Context, in *holding) error {
 			in.upTo = offset
 			return nil
 		}
-		at := place{seg, rd.upper(&seg, offset)}
+		upper := rd.upper(&seg, offset)
 		if seg.TxnIndexEmpty {
-			offset = rd.quiet(in.pins.t, at.upper)
+			offset = rd.quiet(in.pins.t, upper)
 			from = offset
 			continue
 		}
@@ -47,12 +47,12 @@ func (rd *reading) aborted(ctx context.Context, in *holding) error {
 		if err != nil {
 			return rd.blame(ctx, seg, offset, err)
 		}
-		in.collect(t.Txn, first, from, at.upper)
+		in.collect(t.Txn, first, from, upper)
 		if in.complete {
-			in.upTo = at.upper
+			in.upTo = upper
 			return nil
 		}
-		offset, from = at.upper, at.upper
+		offset, from = upper, upper
 	}
 }
 

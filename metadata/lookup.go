@@ -27,6 +27,29 @@ func (v *View) Lookup(lineage segment.Lineage, offset int64) (Segment, bool) {
 	return r.unpack(v.partition), true
 }
 
+// Reach is a segment as far as reading an offset of it concerns.
+type Reach struct {
+	ID                     segment.UUID
+	StartOffset, EndOffset int64 // of the segment, inclusive
+
+	// Last is the offset up to which, from the one that was asked for on, the segment
+	// may be read in the lineage, inclusive: see [Segment.Along].
+	Last int64
+}
+
+// Reach is Lookup for who asks at every read: it says what of the segment is to be
+// read, and unpacks nothing else.
+func (v *View) Reach(lineage segment.Lineage, offset int64) (Reach, bool) {
+	lineage = v.resolve(lineage)
+	r, ok := v.lookup(lineage, offset)
+	if !ok {
+		return Reach{}, false
+	}
+	w := r.row()
+	_, last, _ := r.along(lineage, offset)
+	return Reach{w.id, w.start, w.end, last}, true
+}
+
 func (v *View) lookup(lineage segment.Lineage, offset int64) (best ref, found bool) {
 	epoch, ok := lineage.EpochFor(offset)
 	if !ok {

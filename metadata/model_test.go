@@ -114,6 +114,14 @@ func (m *model) same(t interface{ Fatalf(string, ...any) }, v *View, l segment.L
 		if got, _ := v.Lookup(asked, o); !is(got, want) {
 			t.Fatalf("lookup of %d in %v: got %s, want %s", o, l, brief(&got), brief(want))
 		}
+		if at, ok := v.Reach(asked, o); ok != (want != nil) {
+			t.Fatalf("reach of %d in %v: %v %v, want %s", o, l, at, ok, brief(want))
+		} else if ok {
+			_, last, _ := want.Along(l, o)
+			if at != (Reach{want.ID, want.StartOffset, want.EndOffset, last}) {
+				t.Fatalf("reach of %d in %v: %v, want %s up to %d", o, l, at, brief(want), last)
+			}
+		}
 		if want != nil {
 			next = want
 			if latest == nil {

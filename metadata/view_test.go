@@ -320,6 +320,7 @@ func TestLookupsDoNotAllocate(t *testing.T) {
 	for name, f := range map[string]func(){
 		"Lookup":        func() { v.Lookup(l, 5555) },
 		"Lookup of nil": func() { v.Lookup(nil, 5555) },
+		"Reach":         func() { v.Reach(l, 5555) },
 		"Next":          func() { v.Next(l, 5555) },
 		"Latest offset": func() { v.LatestOffset(nil) },
 		"Earliest":      func() { v.EarliestOffset(l) },
