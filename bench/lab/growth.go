@@ -10,32 +10,33 @@ import (
 // perMiB is CPU of a MiB.
 func perMiB(r job.Result) float64 { return r.CPU() / float64(r.Bytes) }
 
-// growStreams reads as much with more streams. Fewer than a MiB for each is
-// nothing, so that with 1,000 of them it is more.
+// growStreams has n streams read at once what they read one after the other: how much
+// each of them reads, and so how many GETs that takes, is the same. Fewer than a MiB for
+// each is nothing, so that 1,000 of them read more.
 func growStreams(l *lab) error {
 	if err := l.weather(weather.Schedule{}); err != nil {
 		return err
 	}
-	all := growingStreams()
-	total := scale(l, 256, 16) // MiB
-	w, err := makeWorld(weather.Spec{
-		Partitions: scale(l, all[len(all)-1], 100), SegmentBytes: 4 * mib, Segments: total / 4,
-	})
-	if err != nil {
-		return err
-	}
-	with := func(n int) func() (job.Result, error) {
-		n = min(n, w.tier.Spec().Partitions)
+	total := scale(l, 1024, 16) // MiB
+	with := func(w world, atOnce int) func() (job.Result, error) {
+		n := w.tier.Spec().Partitions
 		return func() (job.Result, error) {
-			res, err := l.run(l.mixJob("sequential", w, 64*mib, n, max(total/n, 1)), nil)
+			j := l.mixJob("sequential", w, 64*mib, n, max(total/n, 1))
+			j.Param["atOnce"] = float64(atOnce)
+			res, err := l.run(j, nil)
 			if err == nil {
 				err = failures(res)
 			}
 			return res, err
 		}
 	}
-	for _, n := range all[1:] {
-		rounds, err := l.compare(with(n), with(all[0]))
+	for _, n := range growingStreams()[1:] {
+		each := scale(l, n, min(n, 100))
+		w, err := makeWorld(weather.Spec{Partitions: each, SegmentBytes: 4 * mib, Segments: max(total/each/4, 1)})
+		if err != nil {
+			return err
+		}
+		rounds, err := l.compare(with(w, each), with(w, 1))
 		if err != nil {
 			return err
 		}

@@ -109,7 +109,7 @@ func extras() []metric {
 		{id: "workload_upload_64", what: "upload of 64 segments at a time", unit: "MiB/s"},
 	}
 	for _, n := range growingStreams()[1:] {
-		all = append(all, metric{id: fmt.Sprintf("growth_streams_%d", n), what: "CPU of a MiB", unit: "x", base: "one stream", op: atMost, limit: 1.10, timed: true})
+		all = append(all, metric{id: fmt.Sprintf("growth_streams_%d", n), what: "CPU of a MiB", unit: "x", base: "one after the other", op: atMost, limit: 1.10, timed: true})
 	}
 	for _, n := range growingSegments()[1:] {
 		all = append(all, metric{id: fmt.Sprintf("growth_segments_%d", n), what: "CPU of a lookup", unit: "x", base: "1000 segments", timed: true})

@@ -1,6 +1,7 @@
 package subject
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/bits"
@@ -93,7 +94,7 @@ func patterns(j job.Job, t *weather.Tier, stream int) (pattern, error) {
 }
 
 // mix has Streams streams do Count reads each of the workload Name, or as many as
-// they can in Param["seconds"]. Stream 0 takes Param["slowMs"] to be rid of what it got. Each result is compared with what the tier holds.
+// they can in Param["seconds"]; Param["atOnce"] of them at once, 0 is all. Stream 0 takes Param["slowMs"] to be rid of what it got. Each result is compared with what the tier holds.
 // A read that fails is counted; a wrong byte ends the job.
 func mix(ctx context.Context, j job.Job, m *job.Meter) (values map[string]float64, err error) {
 	r, err := openRig(ctx, j)
@@ -111,10 +112,13 @@ func mix(ctx context.Context, j job.Job, m *job.Meter) (values map[string]float6
 	var firstErr error // guarded by mu
 	var fast float64   // when the last but stream 0 ended; guarded by mu
 	slow := time.Duration(j.Param["slowMs"] * float64(time.Millisecond))
+	turns := make(chan struct{}, cmp.Or(int(j.Param["atOnce"]), max(j.Streams, 1)))
 	m.Start()
 	start := time.Now()
 	deadline := start.Add(time.Duration(j.Param["seconds"] * float64(time.Second)))
 	err = all(ctx, max(j.Streams, 1), func(ctx context.Context, stream int) error {
+		turns <- struct{}{}
+		defer func() { <-turns }()
 		next, err := patterns(j, r.tier, stream)
 		if err != nil {
 			return err
