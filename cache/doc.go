@@ -87,7 +87,9 @@
 // Chunks lie in arenas of the system's memory, cut into slabs of a few sizes: a
 // chunk that is freed is the next one's memory, and the process is as large as the
 // budget, where the garbage collector would let it become twice that. A size that is no
-// multiple of a page wastes an eighth at most. Free slabs beyond 16 MiB are given
+// multiple of a page wastes an eighth at most. Slabs of a MiB and more are asked for in huge
+// pages, where the system gives them: a fill touches its slab for the first time, in
+// 256 faults or in one. Free slabs beyond 16 MiB are given
 // back, as are arenas that are free, and after Close the last lease takes the last
 // arena with it. A [Fill] takes its slab when [Fill.Buf] is called, and is its only
 // writer. If it fails while the read still runs (at Close, or by a panic) the slab

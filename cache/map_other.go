@@ -12,3 +12,4 @@ func mapMemory(int) ([]byte, error) {
 
 func unmapMemory([]byte)   {}
 func releaseMemory([]byte) {}
+func wantHugePages([]byte) {}

@@ -9,6 +9,10 @@ const (
 	// idleMax bounds what free slabs keep of the machine's memory: the budget
 	// counts what is used.
 	idleMax = 16 << 20
+	// hugeSlab is from which size on slabs lie in huge pages. They are handed out side
+	// by side, so that each size has one page at most that is touched but not full;
+	// of smaller ones there are many sizes, with few slabs each.
+	hugeSlab = 1 << 20
 )
 
 // slab is the memory of one chunk. The zero slab is none.
@@ -95,6 +99,9 @@ func (s *slabs) grow(k *class, size int) bool {
 	mem, err := mapMemory(n * size)
 	if err != nil {
 		return false
+	}
+	if size >= hugeSlab {
+		wantHugePages(mem)
 	}
 	a := &arena{mem: mem, size: size}
 	for i := n - 1; i >= 0; i-- {
