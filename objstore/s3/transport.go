@@ -31,9 +31,13 @@ const (
 	// idlePerHost keeps the connections of parallel parts and ranges: with
 	// net/http's default of 2 each request would dial anew.
 	idlePerHost = 512
-	// socketBuffer is what a body is read and written by at a time. Larger ones
-	// save system calls; 128 KiB has nearly all of that.
-	socketBuffer = 128 << 10
+	// bodyBuffer is what a body is written by at a time. Larger ones save system calls;
+	// 128 KiB has nearly all of that.
+	bodyBuffer = 128 << 10
+	// answerBuffer is for the head of an answer, and for as much of the body as comes with
+	// it, which is copied once more: what asks for more than a buffer reads the
+	// socket itself.
+	answerBuffer = 16 << 10
 	dialTimeout  = 10 * time.Second
 )
 
@@ -51,8 +55,8 @@ func newHTTPClient(o Options) (*http.Client, *http.Transport, error) {
 		MaxIdleConnsPerHost:   idlePerHost,
 		IdleConnTimeout:       idleTimeout,
 		DisableCompression:    true, // ranges are of bytes as stored
-		WriteBufferSize:       socketBuffer,
-		ReadBufferSize:        socketBuffer,
+		WriteBufferSize:       bodyBuffer,
+		ReadBufferSize:        answerBuffer,
 		ExpectContinueTimeout: time.Second,
 	}
 	// One connection for all streams would have one window and one loss for all
