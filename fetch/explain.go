@@ -85,7 +85,7 @@ func (r *Reader) Explain(ctx context.Context, req Request) (Explanation, error) 
 	if err := rd.look(); err != nil {
 		return Explanation{}, err
 	}
-	limit := max(int64(req.MaxBytes), 1)
+	limit := req.limit()
 	for offset := req.Offset; ; {
 		var at place
 		if err := rd.locate(offset, &at); err != nil {

@@ -51,7 +51,7 @@ func (r *Reader) fetch(ctx context.Context, req *Request, res *Result, t terms) 
 // fill reads batches from one segment after the other until in has MaxBytes or
 // the tier ends.
 func (rd *reading) fill(ctx context.Context, req *Request, in *holding) error {
-	offset, left := req.Offset, max(int64(req.MaxBytes), 1)
+	offset, left := req.Offset, req.limit()
 	var at place
 	if err := rd.locate(offset, &at); err != nil {
 		return err

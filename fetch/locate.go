@@ -53,8 +53,12 @@ type place struct {
 	upper      int64
 }
 
-// at moves to the segment that holds offset; false if there is none.
+// at moves to the segment that holds offset; false if there is none. None holds the
+// largest there is: no offset could be named to go on at behind it, and a walk would not end.
 func (rd *reading) at(offset int64, at *place) bool {
+	if offset == math.MaxInt64 {
+		return false
+	}
 	r, ok := rd.view.Reach(rd.lineage, offset)
 	if ok {
 		*at = place{r.ID, r.StartOffset, r.EndOffset, min(r.Last, math.MaxInt64-1) + 1}
@@ -75,6 +79,9 @@ func (rd *reading) segment(at *place) metadata.Segment {
 func (rd *reading) locate(offset int64, at *place) (err error) {
 	if offset < rd.logStart || offset < 0 {
 		return &OutOfRangeError{Partition: rd.p, Offset: offset, LogStart: rd.logStart}
+	}
+	if offset == math.MaxInt64 {
+		return &EndOfTierError{Partition: rd.p, Next: offset}
 	}
 	if !rd.at(offset, at) {
 		return rd.nowhere(offset)

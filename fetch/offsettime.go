@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"math"
 
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/segment"
@@ -39,7 +40,7 @@ func (r *Reader) OffsetForTime(ctx context.Context, req TimeRequest) (TimePositi
 	offset := max(rd.logStart, 0)
 	for first := true; ; first = false {
 		seg, ok := rd.view.Next(rd.lineage, offset)
-		if !ok {
+		if !ok || offset == math.MaxInt64 { // see at
 			return none, rd.complete(offset)
 		}
 		from, _, _ := seg.Along(rd.lineage, offset)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -106,6 +107,9 @@ type Request struct {
 
 	stream *stream // whose read this is, if it is a Stream's
 }
+
+// limit is MaxBytes, at least 1, and little enough to be added to a position of a log.
+func (req *Request) limit() int64 { return min(max(int64(req.MaxBytes), 1), math.MaxInt64/4) }
 
 // Reader reads tiered segments. All methods may be called concurrently; each
 // Result belongs to one call at a time.

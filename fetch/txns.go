@@ -3,6 +3,7 @@ package fetch
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"weak"
@@ -25,7 +26,7 @@ func (rd *reading) aborted(ctx context.Context, in *holding) error {
 	from := first // markers below it have been seen, or do not matter
 	for offset := in.start; ; {
 		seg, ok := rd.view.Lookup(rd.lineage, offset)
-		if !ok {
+		if !ok || offset == math.MaxInt64 { // see at
 			if going, ok := rd.view.Deleting(rd.lineage, offset, wasReadable); ok {
 				// What was asked for is there; only its markers may not be.
 				return fmt.Errorf("fetch: transactions of offsets %d to %d of %v may be aborted in segment %v, which is being deleted: %w",

@@ -1,0 +1,89 @@
+package fetch_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"testing/synctest"
+
+	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/testseg"
+	"github.com/segtier/segtier/segment"
+)
+
+// MaxBytes is whatever a host puts there, and "all there is" is the largest number of
+// its machine: at every offset it returns what is returned for a bound that is just
+// larger than the tier, and what is fetched ahead goes on in sequence.
+func TestMaxBytesWithoutBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, chunk := even(2, 16)
+		x := newTier(t, log, tierOptions{chunk: chunk, memory: 400 * chunk, run: 8 * chunk})
+		defer x.close()
+		var bounded, res fetch.Result
+		defer bounded.Release()
+		defer res.Release()
+		for _, huge := range []int{math.MaxInt, math.MaxInt - 1, math.MaxInt / 2} {
+			for offset := int64(0); offset < x.end(); offset++ {
+				if err := x.reader.Fetch(t.Context(), x.request(offset, int(100*chunk)), &bounded); err != nil {
+					t.Fatal(err)
+				}
+				if err := x.reader.Fetch(t.Context(), x.request(offset, huge), &res); err != nil {
+					t.Fatal(err)
+				}
+				if res.Size() != bounded.Size() || res.NextOffset() != bounded.NextOffset() {
+					t.Fatalf("offset %d, MaxBytes %d: %d bytes up to %d, want %d up to %d",
+						offset, huge, res.Size(), res.NextOffset(), bounded.Size(), bounded.NextOffset())
+				}
+			}
+		}
+		for _, none := range []int{0, -1, math.MinInt} {
+			if err := x.reader.Fetch(t.Context(), x.request(3, none), &res); err != nil || res.NextOffset() != 4 {
+				t.Fatalf("MaxBytes %d: up to %d, %v", none, res.NextOffset(), err)
+			}
+		}
+		answers := x.reader.FetchMany(t.Context(), fetch.ManyRequest{Requests: []fetch.Request{x.request(5, math.MaxInt), x.request(7, math.MaxInt)}}, nil)
+		for i := range answers {
+			if a := &answers[i]; a.Err != nil || a.Result.NextOffset() != x.end() {
+				t.Errorf("partition %d of many: up to %d, %v", i, a.Result.NextOffset(), a.Err)
+			}
+			answers[i].Result.Release()
+		}
+		if e, err := x.reader.Explain(t.Context(), x.request(20, math.MaxInt)); err != nil || len(e.Gets) < 2 {
+			t.Errorf("explained: %+v, %v", e.Gets, err)
+		}
+	})
+}
+
+// A segment may end with the last offset there is, behind which there is none to go on
+// at: every walk ends there.
+func TestLastOffsetOfAll(t *testing.T) {
+	const last = math.MaxInt64
+	for _, end := range []int64{last - 1, last} {
+		log := &testseg.Log{Partition: testseg.DefaultPartition, Epochs: segment.Lineage{{Epoch: 0, Start: 0}}}
+		log.Segments = append(log.Segments, testseg.Build(testseg.Spec{
+			Partition: log.Partition, Start: end - 2, Epochs: log.Epochs,
+			Batches: []testseg.Batch{record(end-2, 1, 0, 100), record(end-1, 1, 0, 100), record(end, 2, 0, 100)},
+		}))
+		x := newTier(t, log, tierOptions{})
+		var res fetch.Result
+		for _, maxBytes := range []int{1, 1 << 20} {
+			for _, isolation := range []fetch.Isolation{fetch.ReadUncommitted, fetch.ReadCommitted} {
+				for _, offset := range []int64{end - 2, end - 1, end, last} {
+					req := x.request(offset, maxBytes)
+					req.Isolation = isolation
+					req.Hint = fetch.Sequential
+					err := x.reader.Fetch(t.Context(), req, &res)
+					behind := (*fetch.EndOfTierError)(nil)
+					if offset == last && (!errors.As(err, &behind) || behind.Next != last) || offset < last && err != nil {
+						t.Errorf("segment up to %d, offset %d, %d bytes: %v", end, offset, maxBytes, err)
+					}
+				}
+			}
+		}
+		if at, err := x.reader.OffsetForTime(t.Context(), fetch.TimeRequest{Partition: log.Partition, Lineage: log.Epochs, Time: last}); err != nil || at.Offset != -1 {
+			t.Errorf("segment up to %d: a time after all is at %+v, %v", end, at, err)
+		}
+		res.Release()
+		x.close()
+	}
+}
