@@ -81,7 +81,7 @@ type ExplainedGet struct {
 // Explain tells how a Fetch of req finds its first batch, and what it costs when
 // nothing is in memory. It reads as much as that and fails as Fetch does.
 func (r *Reader) Explain(ctx context.Context, req Request) (Explanation, error) {
-	rd := reading{r: r, p: req.Partition, lineage: req.Lineage, logStart: req.LogStart, local: req.LocalLogStart}
+	rd := reading{r: r, p: req.Partition, lineage: req.Lineage, logStart: req.LogStart, local: req.LocalLogStart, tenant: req.Tenant}
 	if err := rd.look(); err != nil {
 		return Explanation{}, err
 	}
@@ -105,12 +105,13 @@ func (r *Reader) Explain(ctx context.Context, req Request) (Explanation, error) 
 
 func (rd *reading) explain(ctx context.Context, at place, offset, limit int64) (e Explanation, found bool, err error) {
 	r, seg := rd.r, rd.segment(&at)
-	t, err := r.tail(ctx, &seg)
+	t, err := r.tail(ctx, &seg, rd.tenant)
 	if err != nil {
 		return e, false, err
 	}
 	var p pins
 	p.open(t)
+	p.whose.tenant = rd.tenant
 	defer p.release()
 	pos, h, found, err := r.find(ctx, &p, t.from(offset), offset, 1, true)
 	if err != nil || !found || h.LastOffset >= at.upper {
@@ -147,7 +148,7 @@ func (rd *reading) explain(ctx context.Context, at place, offset, limit int64) (
 	for i := c; i < len(t.Table.Chunks) && t.Table.Start(i) < to; i++ {
 		chunks = append(chunks, i)
 	}
-	for _, run := range r.demand(t, nil, "").runs(nil, chunks) {
+	for _, run := range r.demand(t, whose{}).runs(nil, chunks) {
 		off := t.Table.Start(run.from)
 		e.Gets = append(e.Gets, ExplainedGet{What: "data", Offset: off, Length: min(t.Table.Start(run.to), to) - off})
 	}

@@ -30,7 +30,7 @@ type terms struct {
 
 func (r *Reader) fetch(ctx context.Context, req *Request, res *Result, t terms) error {
 	in := res.begin()
-	rd := reading{r: r, p: req.Partition, lineage: req.Lineage, logStart: req.LogStart, local: req.LocalLogStart, terms: t}
+	rd := reading{r: r, p: req.Partition, lineage: req.Lineage, logStart: req.LogStart, local: req.LocalLogStart, terms: t, tenant: req.Tenant}
 	err := rd.look()
 	if err == nil {
 		err = rd.fill(ctx, req, in)
@@ -98,7 +98,8 @@ func (rd *reading) take(ctx context.Context, req *Request, at *place, offset, li
 	p.open(t)
 	var waited wait
 	from := t.from(offset)
-	if alone {
+	if alone { // else as it was for the segment before
+		p.whose = whose{tenant: rd.tenant}
 		waited = rd.ask(ctx, req, at, from, offset, limit, in)
 		p.guess.Release() // among the leases by now, if there is anything to it
 	}

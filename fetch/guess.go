@@ -31,7 +31,7 @@ const usualChunk = 1 << 20
 //
 // size is the length of a chunk as known before the tail was asked for, 0 if it was
 // not: when the tail is there already nothing is to be guessed.
-func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, offset, size int64, l *cache.Lease) {
+func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, tenant string, offset, size int64, l *cache.Lease) {
 	if size == 0 && seg.SizeBytes >= 4*usualChunk {
 		size = usualChunk
 	}
@@ -61,7 +61,7 @@ func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, offs
 		r.stats.dataGets.Add(1)
 		r.stats.dataBytes.Add(n)
 		_, readErr := r.ep.Read(ctx, endpoint.ReadRequest{
-			Key: objectKey, ObjectSize: loc.ObjectSize,
+			Key: objectKey, ObjectSize: loc.ObjectSize, Tenant: tenant,
 			Pieces: []endpoint.Piece{{Buf: fill.Buf(), NoVerify: true}},
 		})
 		if readErr == nil {
@@ -84,7 +84,7 @@ func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, offs
 		default:
 			// It may have been damaged on the way: the usual way says.
 			t.place(fill)
-			if err := r.run(ctx, t, r.demand(t, nil, ""), newFlight(t, span{0, 1}, []cache.Fill{fill}, endpoint.TailDemand)); err != nil {
+			if err := r.run(ctx, t, r.demand(t, whose{tenant: tenant}), newFlight(t, span{0, 1}, []cache.Fill{fill}, endpoint.TailDemand)); err != nil {
 				fill.Fail(err)
 			}
 		}

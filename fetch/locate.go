@@ -23,6 +23,7 @@ type reading struct {
 	local    int64 // see Request.LocalLogStart
 	view     *metadata.View
 	terms    terms
+	tenant   string // for whom; see Request.Tenant
 }
 
 // look begins with the partition's metadata as it is now. rd is new, and has what was

@@ -65,7 +65,7 @@ func (r *Reader) OffsetForTime(ctx context.Context, req TimeRequest) (TimePositi
 // and a timestamp of at least time.
 func (rd *reading) search(ctx context.Context, seg *metadata.Segment, from, upper, time int64) (found TimePosition, ok bool, err error) {
 	r := rd.r
-	t, err := r.tail(ctx, seg)
+	t, err := r.tail(ctx, seg, rd.tenant)
 	if err != nil {
 		return found, false, err
 	}

@@ -19,7 +19,15 @@ type pins struct {
 	leases []cache.Lease // chunks first, first+1, …
 	guess  cache.Lease   // the first chunk of the segment, if it was asked for before its tail was here
 	head   [segment.HeaderSize]byte
-	class  endpoint.Class // of who waits for the chunks
+	whose  whose // waits for the chunks
+}
+
+// whose says for whom something is asked of the store. The zero value is a reader
+// near the tail of whom nothing is known.
+type whose struct {
+	class  endpoint.Class
+	stream uint64
+	tenant string
 }
 
 // errShort says that there is no memory for more right now, and that the caller
@@ -27,7 +35,7 @@ type pins struct {
 var errShort = errors.New("no memory for more now")
 
 // open begins with another segment. Nothing may be held.
-func (p *pins) open(t *tail) { p.t, p.first, p.ready, p.class = t, 0, 0, endpoint.TailDemand }
+func (p *pins) open(t *tail) { p.t, p.first, p.ready = t, 0, 0 }
 
 // release lets every chunk go.
 func (p *pins) release() {
@@ -87,7 +95,7 @@ func (r *Reader) lease(p *pins, room *cache.Reservation) (cache.Fill, cache.Outc
 	if outcome == cache.Led {
 		p.t.place(fill)
 	} else if outcome == cache.Joined {
-		p.t.hurry(c, p.class)
+		p.t.hurry(c, p.whose.class)
 	}
 	return fill, outcome
 }
@@ -97,9 +105,7 @@ func (r *Reader) lease(p *pins, room *cache.Reservation) (cache.Fill, cache.Outc
 // filled.
 func (r *Reader) extend(ctx context.Context, p *pins, to int, room *cache.Reservation) {
 	if fills := r.acquire(p, to, room); fills != nil {
-		o := r.demand(p.t, nil, "")
-		o.class = p.class
-		r.start(ctx, p.t, fills, o, nil)
+		r.start(ctx, p.t, fills, r.demand(p.t, p.whose), nil)
 	}
 }
 

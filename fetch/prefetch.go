@@ -301,7 +301,7 @@ func (rd *reading) ask(ctx context.Context, req *Request, at *place, c int, offs
 		defer s.mu.Unlock()
 	}
 	if s != nil {
-		p.class = s.class()
+		p.whose.class, p.whose.stream = s.class(), s.id
 	}
 	fills := r.acquire(p, to-1, nil)
 	if n := len(p.leases); n > 0 && !p.leases[n-1].Ready() {
@@ -315,12 +315,12 @@ func (rd *reading) ask(ctx context.Context, req *Request, at *place, c int, offs
 	chunk := t.Table.ChunkSize
 	if s == nil || len(fills) == 0 && (s.at < s.retry || s.window > 0 && s.front-s.at+s.unit > s.window) || !r.plan(s, chunk) {
 		if len(fills) > 0 {
-			r.start(ctx, t, fills, r.demand(t, s, req.Tenant), nil)
+			r.start(ctx, t, fills, r.demand(t, p.whose), nil)
 		}
 		return w
 	}
 	w.stream = true
-	pl := s.order(chunk, r.gap(chunk), s.class(), req.Tenant)
+	pl := s.order(chunk, r.gap(chunk), s.class(), rd.tenant)
 	if n := len(fills); n > 0 {
 		l := &s.way[0]
 		for _, f := range fills {
@@ -348,7 +348,7 @@ func (rd *reading) ask(ctx context.Context, req *Request, at *place, c int, offs
 		}
 		s.fly(r.start(ctx, t, fills, pl, nil))
 	}
-	rd.more(ctx, s, req.Tenant)
+	rd.more(ctx, s)
 	return w
 }
 
@@ -373,7 +373,7 @@ func (r *Reader) served(s *stream, w *wait, bytes int64) {
 }
 
 // more fetches ahead of s, which is locked, as far as its window allows.
-func (rd *reading) more(ctx context.Context, s *stream, tenant string) {
+func (rd *reading) more(ctx context.Context, s *stream) {
 	for {
 		last := &s.way[len(s.way)-1]
 		table := &last.t.Table
@@ -402,7 +402,7 @@ func (rd *reading) more(ctx context.Context, s *stream, tenant string) {
 		if run.len() == 0 {
 			return
 		}
-		if !rd.r.runAhead(ctx, s, last, run, tenant) {
+		if !rd.r.runAhead(ctx, s, last, run, rd.tenant) {
 			s.retry = s.at + table.ChunkSize // no memory now
 			return
 		}
@@ -470,7 +470,7 @@ const backfill = 2
 
 // order plans GETs for the stream.
 func (s *stream) order(chunk int64, gap int, class endpoint.Class, tenant string) order {
-	return order{planner{unit: s.runChunks(chunk), gap: gap, grid: true}, class, s.id, tenant}
+	return order{planner{unit: s.runChunks(chunk), gap: gap, grid: true}, whose{class, s.id, tenant}}
 }
 
 // nextTail moves to the segment that holds offset, and returns its tail if that is in
@@ -481,7 +481,7 @@ func (rd *reading) nextTail(ctx context.Context, offset int64, at *place) *tail 
 	}
 	t, ready, isNew := rd.r.tails.join(at.id)
 	if isNew {
-		rd.r.load(ctx, t, rd.segment(at))
+		rd.r.load(ctx, t, rd.segment(at), rd.tenant)
 	}
 	if !ready || len(t.Table.Chunks) == 0 {
 		return nil

@@ -13,20 +13,13 @@ import (
 // order is how chunks are to be fetched, and for whom.
 type order struct {
 	planner
-	class  endpoint.Class
-	stream uint64
-	tenant string
+	whose
 }
 
-// demand orders what somebody waits for; s may be nil.
-func (r *Reader) demand(t *tail, s *stream, tenant string) order {
+// demand orders what somebody waits for.
+func (r *Reader) demand(t *tail, w whose) order {
 	chunk := t.Table.ChunkSize
-	o := order{tenant: tenant}
-	o.planner = planner{first: int(max(r.o.RunBytes/4/chunk, 1)), unit: int(max(r.o.RunBytes/2/chunk, 1)), gap: r.gap(chunk)}
-	if s != nil {
-		o.stream, o.class = s.id, s.class()
-	}
-	return o
+	return order{planner{first: int(max(r.o.RunBytes/4/chunk, 1)), unit: int(max(r.o.RunBytes/2/chunk, 1)), gap: r.gap(chunk)}, w}
 }
 
 // gap returns how many chunks that are here are fetched again to save a GET: as

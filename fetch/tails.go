@@ -190,18 +190,18 @@ func (rd *reading) tail(ctx context.Context, at *place, offset int64, guessed *c
 		return t, nil
 	}
 	seg := rd.segment(at)
-	return rd.r.tailFor(ctx, &seg, offset, guessed)
+	return rd.r.tailFor(ctx, &seg, rd.tenant, offset, guessed)
 }
 
 // tail returns the tail of a segment, waiting for it with the caller's context.
 // The error is as it came from below; see Reader.blame.
-func (r *Reader) tail(ctx context.Context, seg *metadata.Segment) (*tail, error) {
-	return r.tailFor(ctx, seg, -1, nil) // of no offset there is nothing to guess
+func (r *Reader) tail(ctx context.Context, seg *metadata.Segment, tenant string) (*tail, error) {
+	return r.tailFor(ctx, seg, tenant, -1, nil) // of no offset there is nothing to guess
 }
 
 // tailFor is tail for a read of offset, which has the data asked for too if it
 // is known without a tail where that is, and leased into guessed.
-func (r *Reader) tailFor(ctx context.Context, seg *metadata.Segment, offset int64, guessed *cache.Lease) (*tail, error) {
+func (r *Reader) tailFor(ctx context.Context, seg *metadata.Segment, tenant string, offset int64, guessed *cache.Lease) (*tail, error) {
 	t, ready, isNew := r.tails.join(seg.ID)
 	if ready {
 		return t, nil
@@ -214,10 +214,10 @@ func (r *Reader) tailFor(ctx context.Context, seg *metadata.Segment, offset int6
 				r.tails.settle(t, nil, errors.New("fetch: the caller who was to load the tail panicked"))
 			}
 		}()
-		r.load(ctx, t, *seg)
+		r.load(ctx, t, *seg, tenant)
 		begun = true
 	}
-	r.guess(ctx, t, seg, offset, chunkSize, guessed)
+	r.guess(ctx, t, seg, tenant, offset, chunkSize, guessed)
 	select {
 	case <-t.done:
 		if t.err != nil {
@@ -237,11 +237,11 @@ type loaded struct {
 	identity string
 }
 
-// load has t loaded in the background.
-func (r *Reader) load(ctx context.Context, t *tail, seg metadata.Segment) {
+// load has t loaded in the background, for a tenant.
+func (r *Reader) load(ctx context.Context, t *tail, seg metadata.Segment, tenant string) {
 	abort := func(err error) { r.tails.settle(t, nil, err) }
 	r.spawn(ctx, tailActivity, abort, func(ctx context.Context) {
-		got, err := r.readTail(ctx, &seg)
+		got, err := r.readTail(ctx, &seg, tenant)
 		if err == nil {
 			r.chunkSize.Store(got.tail.Table.ChunkSize)
 		}
@@ -262,7 +262,7 @@ func location(seg *metadata.Segment) (key string, loc object.Location, err error
 }
 
 // readTail fetches and parses a tail, with one GET.
-func (r *Reader) readTail(ctx context.Context, seg *metadata.Segment) (*loaded, error) {
+func (r *Reader) readTail(ctx context.Context, seg *metadata.Segment, tenant string) (*loaded, error) {
 	key, loc, err := location(seg)
 	if err != nil {
 		return nil, err
@@ -273,7 +273,7 @@ func (r *Reader) readTail(ctx context.Context, seg *metadata.Segment) (*loaded, 
 		return nil, &damage{key: key, off: loc.TailOffset, n: loc.TailSize(), err: err}
 	}
 	info, err := r.ep.Read(ctx, endpoint.ReadRequest{
-		Key: key, Off: loc.TailOffset, ObjectSize: loc.ObjectSize,
+		Key: key, Off: loc.TailOffset, ObjectSize: loc.ObjectSize, Tenant: tenant,
 		Pieces: []endpoint.Piece{{Buf: b, CRC32C: loc.TailCRC32C}},
 	})
 	if err != nil {

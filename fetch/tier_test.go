@@ -69,6 +69,7 @@ type tierOptions struct {
 	upTo     int // segments to copy; 0 all
 	attempts int
 	requests int // 0: 64
+	tenant   int // requests of one tenant at a time; 0: any number
 	notes    int // how far apart noted batches are; 0: 300 B
 }
 
@@ -80,7 +81,7 @@ func newTier(t failer, log *testseg.Log, o tierOptions) *tier {
 	x := &tier{t: t, log: log, meta: metadatatest.NewMem(), mem: storetest.NewMem()}
 	x.store = storetest.Inject(x.mem, x.fault)
 	var err error
-	if x.ep, err = endpoint.New(x.store, endpoint.Options{Attempts: max(o.attempts, 1), Requests: o.requests}); err != nil {
+	if x.ep, err = endpoint.New(x.store, endpoint.Options{Attempts: max(o.attempts, 1), Requests: o.requests, TenantRequests: o.tenant}); err != nil {
 		t.Fatalf("%v", err)
 	}
 	if x.cache, err = cache.New(cache.Options{MemoryBytes: max(o.memory, 0)}); err != nil {

@@ -44,7 +44,7 @@ func (rd *reading) aborted(ctx context.Context, in *holding) error {
 			from = offset
 			continue
 		}
-		t, err := rd.r.tail(ctx, &seg)
+		t, err := rd.r.tail(ctx, &seg, rd.tenant)
 		if err != nil {
 			return rd.blame(ctx, seg, offset, err)
 		}

@@ -1,0 +1,133 @@
+package fetch_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/objstore/storetest"
+)
+
+// Whatever a read asks the store for, it asks for its tenant, who is bounded: one that
+// has all it may in flight gets nothing else, and what it reads for is what another gets
+// at once.
+func TestEveryGetIsOfItsTenant(t *testing.T) {
+	const first, second, third = 0, 8, 16 // where segments begin
+	for name, c := range map[string]struct {
+		hot  []int64 // offsets that were looked at before
+		read fetch.Request
+	}{
+		"tail":                       {read: fetch.Request{Offset: first + 3}},
+		"tail and guess":             {hot: []int64{second + 3}, read: fetch.Request{Offset: first}},
+		"demand":                     {hot: []int64{first + 3}, read: fetch.Request{Offset: first + 4}},
+		"the next segment":           {hot: []int64{first + 6, first + 7, second + 3}, read: fetch.Request{Offset: first + 6, MaxBytes: 1 << 20}},
+		"the next segment's tail":    {hot: []int64{first + 6, first + 7}, read: fetch.Request{Offset: first + 6, MaxBytes: 1 << 20}},
+		"fetched ahead":              {hot: []int64{first + 6, second + 3}, read: fetch.Request{Offset: first + 6, Hint: fetch.Sequential}},
+		"the next tail, ahead of it": {hot: []int64{first + 6, first + 7}, read: fetch.Request{Offset: first + 6, Hint: fetch.Sequential}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, chunk := even(3, 8)
+				x := newTier(t, log, tierOptions{chunk: chunk, tenant: 1})
+				defer x.close()
+				var res fetch.Result
+				look := func(offset int64) {
+					req := x.request(offset, 1)
+					req.Hint = fetch.TimeQuery
+					if err := x.reader.Fetch(t.Context(), req, &res); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, offset := range c.hot {
+					look(offset)
+				}
+				look(third) // its tail, and its first chunk
+				res.Release()
+				gate := x.held()
+				x.forget()
+				var reads sync.WaitGroup
+				read := func(req fetch.Request) {
+					reads.Go(func() {
+						var res fetch.Result
+						defer res.Release()
+						if err := x.reader.Fetch(t.Context(), req, &res); err != nil {
+							t.Error(err)
+						}
+					})
+					synctest.Wait()
+				}
+				busy := x.request(third+4, 1)
+				busy.Hint, busy.Tenant = fetch.TimeQuery, "a"
+				read(busy)
+				if n := len(x.forget()); n != 1 {
+					t.Fatalf("%d GETs, want the one that all others wait for", n)
+				}
+				req := x.request(c.read.Offset, max(c.read.MaxBytes, 1))
+				req.Hint, req.Tenant = c.read.Hint, "a"
+				read(req)
+				if gets := x.forget(); len(gets) != 0 {
+					t.Errorf("beside the one that it may: %v", gets)
+				}
+				if x.ep.Stats().Waiting == 0 {
+					t.Error("nothing waits")
+				}
+				close(gate)
+				x.inject(nil)
+				reads.Wait()
+				synctest.Wait()
+				if gets := x.forget(); len(gets) == 0 {
+					t.Error("nothing was asked for afterwards")
+				}
+			})
+		})
+	}
+}
+
+// A fetch that goes on into the next segment waits there as it did in the first: a
+// backfill does not become a reader at the tail.
+func TestBackfillGoesOnAsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, chunk := even(3, 8)
+		x := newTier(t, log, tierOptions{chunk: chunk, requests: 8, memory: 400 * chunk, run: chunk})
+		defer x.close()
+		var res fetch.Result
+		for _, offset := range []int64{6, 7, 11, 19} {
+			req := x.request(offset, 1)
+			req.Hint = fetch.TimeQuery
+			if err := x.reader.Fetch(t.Context(), req, &res); err != nil {
+				t.Fatal(err)
+			}
+		}
+		res.Release()
+		gate := make(chan struct{})
+		x.inject(storetest.Rules(storetest.Rule{Op: "get", Times: -1, Fault: storetest.Fault{Kind: storetest.Wait, Gate: gate}}))
+		x.forget()
+		var reads sync.WaitGroup
+		read := func(offset int64, maxBytes int) {
+			req := x.request(offset, maxBytes)
+			req.Hint = fetch.Scan
+			reads.Go(func() {
+				var res fetch.Result
+				defer res.Release()
+				if err := x.reader.Fetch(t.Context(), req, &res); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		for _, offset := range []int64{16, 17, 18, 20, 21, 22, 23} {
+			read(offset, 1)
+		}
+		if gets := x.forget(); len(gets) != 7 {
+			t.Fatalf("%d GETs, want 7: all slots but the one for the tail", len(gets))
+		}
+		read(6, 1<<20) // 6 and 7 are here, and then it waits in the next segment
+		if gets := x.forget(); len(gets) != 0 {
+			t.Errorf("a backfill has the slot that is kept for the tail: %v", gets)
+		}
+		close(gate)
+		x.inject(nil)
+		reads.Wait()
+	})
+}
