@@ -87,3 +87,30 @@ func TestLastOffsetOfAll(t *testing.T) {
 		x.close()
 	}
 }
+
+// A Stream that is closed while its read waits, for the tail here, gets what it asked for
+// and nothing ahead of it: nobody would call that off, nor take its share of memory back.
+func TestCloseDuringNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, chunk := even(2, 16)
+		x := newTier(t, log, tierOptions{chunk: chunk, memory: 400 * chunk, run: 8 * chunk})
+		defer x.close()
+		gate := x.held()
+		s := x.reader.Stream(x.request(3, 1))
+		var res fetch.Result
+		defer res.Release()
+		done := make(chan error)
+		go func() { done <- s.Next(t.Context(), &res) }()
+		synctest.Wait()
+		s.Close()
+		close(gate)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		x.check(&res, x.batches(), 3, 1)
+		synctest.Wait()
+		if st := x.reader.Stats(); st.Ahead != 0 || st.Streams != 0 || st.DataBytes != chunk {
+			t.Errorf("for a stream that was closed: %+v", st)
+		}
+	})
+}

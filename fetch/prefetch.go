@@ -28,6 +28,7 @@ type ahead struct {
 	retry  int64     // position from which on it is worth while to ask for more
 
 	alone   bool          // it is a Stream's; constant
+	over    bool          // it was closed, or its place is another's: nothing more is fetched ahead
 	hurry   float64       // 1 if it came back at once after each wait, -1 if never, fading
 	waited  time.Time     // when the last wait ended
 	stalled time.Duration // how long that was; 0: it is accounted for
@@ -176,10 +177,11 @@ func (rd *reading) follow(req *Request, last *stream, t *tail, at *place, offset
 
 // drop ends what is done for a stream whose place is another's.
 func (r *Reader) drop(s *stream) {
-	r.streams.gone(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.over = true // a read of it may be about to plan still
 	r.elsewhere(s)
+	r.streams.gone(s)
 }
 
 // stop returns the chunk behind the last one that may be read.
@@ -214,7 +216,7 @@ func (r *Reader) lost(n int64) {
 // eager says that s is worth fetching ahead for: it was announced, or has read in
 // sequence often enough. That is more often when much is fetched in vain.
 func (r *Reader) eager(s *stream) bool {
-	return s.hint != Detect || s.reads > 1 && (s.window > 0 || s.reads >= 2<<r.waste.brake())
+	return !s.over && (s.hint != Detect || s.reads > 1 && (s.window > 0 || s.reads >= 2<<r.waste.brake()))
 }
 
 // plan sets how much may be ahead of s, and in what runs. It is false if nothing
