@@ -8,17 +8,38 @@ import (
 // A Cursor tells the cache where a consumer of a partition is, so that what it is
 // about to need is kept rather than what nobody will read. Consumers are also
 // found without, once they have read in sequence for a while; one that
-// is announced is known from its first read on, and when it stalls.
-type Cursor struct{ c *cache.Cursor }
+// is announced is known from its first read on, and when it stalls. It is one
+// reader, whatever else is read of its partition: with its first read elsewhere, or when it
+// is closed, what is on its way for it alone is called off, as a Stream's is.
+type Cursor struct {
+	c   *cache.Cursor
+	r   *Reader
+	own *stream
+}
 
 // Announce says that a consumer will read a partition from an offset on. Its
 // requests name the Cursor (Request.Cursor); Close it when the consumer ends.
 func (r *Reader) Announce(p segment.Partition, offset int64) *Cursor {
-	return &Cursor{r.cache.Announce(logOf(p), offset)}
+	log := logOf(p)
+	return &Cursor{r.cache.Announce(log, offset), r, r.single(log, offset)}
 }
 
 // Close says that the consumer is gone. It may be called more than once.
-func (c *Cursor) Close() { c.c.Close() }
+func (c *Cursor) Close() {
+	c.c.Close()
+	c.r.finish(c.own)
+}
+
+// own returns the stream of the one reader who asks r, if he is known to be one; else nil.
+func (req *Request) own(r *Reader) *stream {
+	if req.stream != nil {
+		return req.stream
+	}
+	if c := req.Cursor; c != nil && c.r == r && c.own.lanes.log == logOf(req.Partition) {
+		return c.own
+	}
+	return nil
+}
 
 func logOf(p segment.Partition) cache.Log { return cache.Log{ID: p.TopicID, Number: p.Number} }
 

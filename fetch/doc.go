@@ -73,8 +73,8 @@
 //
 // A [Stream] that seeks or is closed calls off what is on its way for it, from the end
 // of each run up to the last chunk that somebody waits for. A run that another
-// stream counts on goes on. Readers that were found by their reads call off nothing: they
-// may be several.
+// stream counts on goes on. So does who names a [Cursor], with his first read elsewhere.
+// Readers that were found by their reads call off nothing: they may be several.
 //
 // A run may read over a chunk or two that are here, if that takes less time than
 // the first byte of another GET.

@@ -24,6 +24,39 @@ func (x *tier) held() chan struct{} {
 // called off, but for what others wait for, which comes, with one GET; and what
 // comes before it in the run.
 func TestSeekCallsOff(t *testing.T) {
+	t.Run("stream", func(t *testing.T) { seekCallsOff(t, false) })
+	t.Run("cursor", func(t *testing.T) { seekCallsOff(t, true) })
+}
+
+// sequence is one reader, known to be one by its Stream or by its Cursor.
+type sequence struct {
+	next  func(context.Context, *fetch.Result) error
+	seek  func(int64)
+	close func()
+}
+
+func (x *tier) sequence(offset int64, announced bool) sequence {
+	if !announced {
+		s := x.reader.Stream(x.request(offset, 1))
+		return sequence{s.Next, s.SeekTo, s.Close}
+	}
+	cursor := x.reader.Announce(x.log.Partition, offset)
+	return sequence{
+		func(ctx context.Context, res *fetch.Result) error {
+			req := x.request(offset, 1)
+			req.Cursor = cursor
+			err := x.reader.Fetch(ctx, req, res)
+			if err == nil {
+				offset = res.NextOffset()
+			}
+			return err
+		},
+		func(to int64) { offset = to },
+		cursor.Close,
+	}
+}
+
+func seekCallsOff(t *testing.T, announced bool) {
 	for name, c := range map[string]struct {
 		to     int64 // where it seeks; -1: it closes
 		waits  int64 // for which chunk of the first run on its way another waits, -1 none
@@ -42,27 +75,35 @@ func TestSeekCallsOff(t *testing.T) {
 				x := newTier(t, log, tierOptions{chunk: chunk, memory: 400 * chunk, run: 16 * chunk})
 				defer x.close()
 				all := x.batches()
-				s := x.reader.Stream(x.request(8, 1))
-				defer s.Close()
+				s := x.sequence(8, announced)
+				defer s.close()
 				var res, other fetch.Result
 				defer res.Release()
 				defer other.Release()
 				next := func() {
 					t.Helper()
-					if err := s.Next(t.Context(), &res); err != nil {
+					if err := s.next(t.Context(), &res); err != nil {
 						t.Fatal(err)
 					}
 				}
 				next()
+				next()
 				synctest.Wait() // all that it may have is here
 				before := x.reader.Stats()
-				gate := x.held()
+				gate := make(chan struct{})
+				x.inject(func(c storetest.Call) storetest.Fault {
+					if c.Op == "get" && c.Len%chunk == 0 { // no tail: where a reader seeks to is known when it is here
+						return storetest.Fault{Kind: storetest.Wait, Gate: gate}
+					}
+					return storetest.Fault{}
+				})
 				x.forget()
 				for x.reader.Stats().Ahead == before.Ahead {
 					next()
 				}
 				synctest.Wait()
 				held := slices.DeleteFunc(x.forget(), func(g storetest.Call) bool { return g.Off%chunk+g.Len%chunk != 0 })
+				slices.SortFunc(held, func(a, b storetest.Call) int { return int(a.Off - b.Off) }) // they went at once
 				if len(held) == 0 {
 					t.Fatal("nothing is on its way")
 				}
@@ -85,17 +126,17 @@ func TestSeekCallsOff(t *testing.T) {
 					synctest.Wait()
 				}
 				if c.to >= 0 {
-					s.SeekTo(c.to)
+					s.seek(c.to)
 					ctx, cancel := context.WithCancel(t.Context())
 					reads.Go(func() {
-						if err := s.Next(ctx, &res); err != nil && !errors.Is(err, context.Canceled) {
+						if err := s.next(ctx, &res); err != nil && !errors.Is(err, context.Canceled) {
 							t.Error(err)
 						}
 					})
 					synctest.Wait()
 					defer cancel()
 				} else {
-					s.Close()
+					s.close()
 				}
 				synctest.Wait()
 				got := x.reader.Stats()
@@ -109,7 +150,11 @@ func TestSeekCallsOff(t *testing.T) {
 				if c.waits >= 0 && !c.counts && got.CalledOff != ahead-(c.waits+1)*chunk {
 					t.Errorf("%d bytes called off of %d, of which %d chunks had to come", got.CalledOff, ahead, c.waits+1)
 				}
-				if c.counts && got.CalledOff != ahead-held[0].Len {
+				if c.counts && announced { // which has a hint, counts on as much as this one, which has none
+					if got.CalledOff != 0 {
+						t.Errorf("%d bytes called off, all of which another counts on", got.CalledOff)
+					}
+				} else if c.counts && got.CalledOff != ahead-held[0].Len {
 					t.Errorf("%d bytes called off of %d, of which a run of %d had to come", got.CalledOff, ahead, held[0].Len)
 				}
 				// What nobody waited for is not here; what somebody did came with the GET that
@@ -190,4 +235,75 @@ func TestWaitedForIsNoPrefetch(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An announced consumer that reads at random is fetched nothing ahead, nor is one whose Cursor
+// is closed, of another partition, or of another Reader taken for the one it names: they are
+// found by their reads, as if they had none.
+func TestCursorsThatSayLittle(t *testing.T) {
+	for name, c := range map[string]struct {
+		offsets []int64
+		cursor  func(x *tier) *fetch.Cursor
+		alone   bool // is the reader that its cursor names
+		ahead   bool // is fetched ahead for
+	}{
+		"in sequence": {offsets: []int64{0, 1, 2, 3}, alone: true, ahead: true},
+		"at random":   {offsets: []int64{0, 2, 1, 4, 3, 50, 48, 51, 5, 7}, alone: true},
+		"closed": {offsets: []int64{0, 1, 2, 3}, ahead: true, cursor: func(x *tier) *fetch.Cursor {
+			c := x.reader.Announce(x.log.Partition, 0)
+			c.Close()
+			c.Close()
+			return c
+		}},
+		"another's": {offsets: []int64{0, 1, 2, 3}, ahead: true, cursor: func(x *tier) *fetch.Cursor {
+			p := x.log.Partition
+			p.Number++
+			return x.reader.Announce(p, 0)
+		}},
+		"of another Reader": {offsets: []int64{0, 1, 2, 3}, ahead: true, cursor: func(x *tier) *fetch.Cursor {
+			r, err := fetch.New(x.meta, x.ep, x.cache, fetch.Options{})
+			if err != nil {
+				x.t.Fatalf("%v", err)
+			}
+			c := r.Announce(x.log.Partition, 0)
+			if err := r.Close(); err != nil {
+				x.t.Errorf("%v", err)
+			}
+			return c
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, chunk := even(2, 64)
+				x := newTier(t, log, tierOptions{chunk: chunk, memory: 400 * chunk, run: 16 * chunk})
+				defer x.close()
+				if c.cursor == nil {
+					c.cursor = func(x *tier) *fetch.Cursor { return x.reader.Announce(x.log.Partition, 0) }
+				}
+				cursor := c.cursor(x)
+				defer cursor.Close()
+				var res fetch.Result
+				defer res.Release()
+				read := func(offset int64) {
+					req := x.request(offset, 1)
+					req.Cursor = cursor
+					if err := x.reader.Fetch(t.Context(), req, &res); err != nil {
+						t.Fatal(err)
+					}
+					x.check(&res, x.batches(), offset, 1)
+					synctest.Wait()
+				}
+				for _, offset := range c.offsets {
+					read(offset)
+				}
+				st := x.reader.Stats()
+				if st.Ahead > 0 != c.ahead || st.Wasted != 0 {
+					t.Errorf("%+v", st)
+				}
+				if read(100); c.ahead && x.reader.Stats().Wasted > 0 != c.alone {
+					t.Errorf("sought: %+v", x.reader.Stats())
+				}
+			})
+		})
+	}
 }

@@ -27,7 +27,7 @@ type ahead struct {
 	grows  bool      // there is memory for more runs, or for more that are shorter
 	retry  int64     // position from which on it is worth while to ask for more
 
-	alone   bool          // it is a Stream's; constant
+	alone   bool          // it is a Stream's or a Cursor's; constant
 	over    bool          // it was closed, or its place is another's: nothing more is fetched ahead
 	hurry   float64       // 1 if it came back at once after each wait, -1 if never, fading
 	waited  time.Time     // when the last wait ended
@@ -133,16 +133,15 @@ func (rd *reading) follow(req *Request, last *stream, t *tail, at *place, offset
 		c: c, to: to, chunks: len(t.Table.Chunks), hint: req.Hint,
 	}
 	var f found
-	sought := false
-	if s := req.stream; s != nil { // its own
-		in.lanes = s.lanes
-		s.lanes.mu.Lock()
-		// Maybe within the segment.
-		sought = s.lane.reads > 0 && !s.lane.here(offset) && !s.lane.near(&k, int(s.reach.Load()))
-		s.lane.move(&k, 0)
-		f = found{s: s, hint: s.lane.hint, reads: s.lane.reads}
-		s.lanes.mu.Unlock()
-	} else {
+	sought, alone := false, false
+	if s := req.own(r); s != nil {
+		if f, sought, alone = s.follow(&k); alone { // it may have sought within the segment
+			in.lanes = s.lanes
+		} else if req.stream != nil {
+			return nil // closed meanwhile; who names a Cursor that is closed is found by his reads
+		}
+	}
+	if !alone {
 		l, forgotten := r.streams.of(t, logOf(rd.p))
 		if forgotten != nil {
 			for _, s := range forgotten.forget() {

@@ -101,7 +101,7 @@ type Request struct {
 	// "" is nobody.
 	Tenant string
 
-	// Cursor is the consumer who asks, if it was announced; optional. See
+	// Cursor is the one consumer who asks, if it was announced; optional. See
 	// Reader.Announce.
 	Cursor *Cursor
 

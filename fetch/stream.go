@@ -29,9 +29,7 @@ func (r *Reader) Stream(req Request) *Stream {
 		req.Hint = Sequential
 	}
 	log := logOf(req.Partition)
-	own := &stream{id: r.streams.ids.Add(1), lanes: &lanes{log: log}} // in lanes of its own it is not taken for another
-	own.alone = true
-	own.lane = lane{first: req.Offset, next: -1, alt: -1, hint: req.Hint}
+	own := r.single(log, req.Offset)
 	if req.Cursor == nil {
 		own.lane.cursor = r.cache.Announce(log, req.Offset)
 	}
@@ -84,8 +82,5 @@ func (s *Stream) Close() {
 		return
 	}
 	s.closed = true
-	s.own.lanes.mu.Lock()
-	s.own.end()
-	s.own.lanes.mu.Unlock()
-	s.r.drop(s.own)
+	s.r.finish(s.own)
 }

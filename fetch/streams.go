@@ -340,6 +340,43 @@ func (l *lanes) follow(ids *atomic.Uint64, last *stream, at *reach, in *holding)
 	return f
 }
 
+// single returns the stream of one reader who announced himself. In lanes of its own it
+// is not taken for another.
+func (r *Reader) single(log cache.Log, offset int64) *stream {
+	s := &stream{id: r.streams.ids.Add(1), lanes: &lanes{log: log}}
+	s.alone = true
+	s.lane = lane{first: offset, next: -1, alt: -1}
+	return s
+}
+
+// finish ends such a stream. It may be called more than once.
+func (r *Reader) finish(s *stream) {
+	s.lanes.mu.Lock()
+	s.end()
+	s.lanes.mu.Unlock()
+	r.drop(s)
+}
+
+// follow notes a read of a single's as it begins, and says whether he went elsewhere.
+// It is not ok if he is gone.
+func (s *stream) follow(at *reach) (f found, sought, ok bool) {
+	s.lanes.mu.Lock()
+	defer s.lanes.mu.Unlock()
+	if s.gone {
+		return f, false, false
+	}
+	k := &s.lane
+	switch {
+	case k.here(at.offset) || k.next < 0 && k.seg == at.seg && k.chunk == at.c: // there, or where that read will end
+	case (k.reads > 1 || k.hint != Detect) && k.near(at, int(s.reach.Load())):
+	default: // one who reads at random says nothing by each read
+		sought = k.reads > 0
+		*k = lane{first: at.offset, next: -1, alt: -1, cursor: k.cursor}
+	}
+	k.move(at, 0)
+	return found{s: s, hint: k.hint, reads: k.reads}, sought, true
+}
+
 // add takes on a stream, in place of the one that was not heard of for longest if
 // there are too many. The caller holds mu.
 func (l *lanes) add(s *stream) (gone *stream) {
