@@ -65,6 +65,9 @@ func (f Fill) Fail(err error) {
 	e.c.fail(e, err)
 }
 
+// Awaited reports whether somebody leases the chunk at this moment.
+func (f Fill) Awaited() bool { return f.e.leased() }
+
 // Abandon is Fail if nobody leases the chunk at this moment, and does nothing
 // otherwise: who was in time to wait for it waits for it, who comes later leads
 // anew. It must not be called together with Done.

@@ -3,6 +3,7 @@ package fetch
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -80,12 +81,16 @@ func (f *flight) callOff() (bytes int64) {
 	return bytes
 }
 
-// depart notes a flight with its segment.
+// depart notes a flight with its segment. Who has joined a chunk of it before, and did
+// not find it, is seen now: he leases the chunk, and then looks for the flight.
 func (f *flight) depart() {
 	t := f.t
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.flights = append(t.flights, f)
+	t.mu.Unlock()
+	if f.urgency.Class() > endpoint.BackfillDemand && slices.ContainsFunc(f.fills, cache.Fill.Awaited) {
+		f.urgency.Raise(endpoint.TailDemand) // as whom he waits is not known
+	}
 }
 
 // arrive has it forgotten.

@@ -1,0 +1,69 @@
+package fetch
+
+import (
+	"testing"
+
+	"github.com/segtier/segtier/cache"
+	"github.com/segtier/segtier/metadata/metadatatest"
+	"github.com/segtier/segtier/object"
+	"github.com/segtier/segtier/objstore/endpoint"
+	"github.com/segtier/segtier/objstore/storetest"
+)
+
+// Somebody joins a chunk that is to be fetched ahead between the moment it is led and the
+// one when its flight can be found: the flight is as urgent as if he had found it.
+func TestJoinedBeforeItDeparts(t *testing.T) {
+	ep, err := endpoint.New(storetest.NewMem(), endpoint.Options{Attempts: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ep.Close()
+	c, err := cache.New(cache.Options{MemoryBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r, err := New(metadatatest.NewMem(), ep, c, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	x := &tail{Tail: &object.Tail{Table: object.Table{ChunkSize: 1000}}, key: "not there"}
+	for range 3 {
+		x.Table.Chunks = append(x.Table.Chunks, object.Chunk{Len: 1000, FirstBatch: -1})
+	}
+	for name, test := range map[string]struct {
+		join  int // the chunk; -1: none
+		class endpoint.Class
+	}{"nobody": {-1, endpoint.Prefetch}, "first": {0, endpoint.TailDemand}, "last": {2, endpoint.TailDemand}} {
+		t.Run(name, func(t *testing.T) {
+			var fills []cache.Fill
+			for i := range x.Table.Chunks {
+				fill, led, ok := r.lead(x, i)
+				if !led || !ok {
+					t.Fatalf("chunk %d was not led", i)
+				}
+				fills = append(fills, fill)
+			}
+			var p pins
+			p.open(x)
+			if test.join >= 0 {
+				p.first = test.join
+				if _, outcome := r.lease(&p, nil); outcome != cache.Joined {
+					t.Fatalf("outcome %d, want joined", outcome)
+				}
+			}
+			flights := r.start(t.Context(), x, fills, order{planner{unit: 3, grid: true}, whose{class: endpoint.Prefetch}}, nil)
+			if len(flights) != 1 || flights[0].urgency.Class() != test.class {
+				t.Errorf("%d flights, %v, want one of %v", len(flights), flights[0].urgency.Class(), test.class)
+			}
+			for i := range x.Table.Chunks { // the object is not there
+				var l cache.Lease
+				if outcome, _ := c.Acquire(cache.Key{Chunk: uint32(i)}, 1000, nil, &l); outcome == cache.Joined {
+					_ = l.Wait(t.Context())
+				}
+			}
+			p.release()
+		})
+	}
+}
