@@ -1,11 +1,13 @@
 package fetch_test
 
 import (
+	"context"
 	"errors"
 	"math"
 	"testing"
 	"testing/synctest"
 
+	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/fetch"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/segment"
@@ -113,4 +115,88 @@ func TestCloseDuringNext(t *testing.T) {
 			t.Errorf("for a stream that was closed: %+v", st)
 		}
 	})
+}
+
+// A reader may jump ahead over what is on its way, also where that goes on in the next
+// segment, and into it: nothing of it is called off, nothing is asked for twice, and it is
+// the same stream. What it has jumped over was fetched in vain.
+func TestJumpOverWhatIsOnItsWay(t *testing.T) {
+	const announced, streamed, detected = 0, 1, 2
+	for name, c := range map[string]struct {
+		who int
+		to  int64
+	}{
+		"stream, within the segment":   {streamed, 7},
+		"stream, into the next":        {streamed, 12},
+		"cursor, within the segment":   {announced, 7},
+		"cursor, into the next":        {announced, 12},
+		"detected, within the segment": {detected, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, chunk := even(12, 8)
+				x := newTier(t, log, tierOptions{chunk: chunk, memory: 400 * chunk, run: 16 * chunk})
+				defer x.close()
+				var res fetch.Result
+				defer res.Release()
+				for offset := int64(7); offset < x.end(); offset += 8 { // for the tails
+					look := x.request(offset, 1)
+					look.Hint = fetch.TimeQuery
+					if err := x.reader.Fetch(t.Context(), look, &res); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, seg := range x.segs {
+					x.cache.Drop(seg.ID)
+				}
+				x.forget()
+				s := x.sequence(0, c.who == announced)
+				if c.who == detected {
+					at := int64(0)
+					s = sequence{
+						next: func(ctx context.Context, res *fetch.Result) error {
+							err := x.reader.Fetch(ctx, x.request(at, 1), res)
+							if err == nil {
+								at = res.NextOffset()
+							}
+							return err
+						},
+						seek: func(to int64) { at = to }, close: func() {},
+					}
+				}
+				defer s.close()
+				next := func() {
+					t.Helper()
+					if err := s.next(t.Context(), &res); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+				}
+				for range 3 {
+					next()
+				}
+				if !x.cache.Has(cache.Key{Object: x.segs[1].ID, Chunk: 5}) {
+					t.Fatal("too little is fetched ahead")
+				}
+				s.seek(c.to)
+				next()
+				x.check(&res, x.batches(), c.to, 1)
+				next() // it may still come back for what it jumped over
+				if st := x.reader.Stats(); st.CalledOff != 0 || st.Streams != 1 || st.Wasted != 0 {
+					t.Errorf("after the jump: %+v", st)
+				}
+				for offset := c.to + 2; offset < x.end(); offset++ {
+					next()
+				}
+				if st := x.reader.Stats(); st.Wasted != (c.to-3)*chunk || st.DataBytes-12*chunk != 96*chunk {
+					t.Errorf("in the end, with %d chunks jumped over: %+v", c.to-3, st)
+				}
+				for at, n := range coverage(x.forget(), chunk) {
+					if n != 1 {
+						t.Errorf("chunk at %d of %s was fetched %d times", at.Off, at.Key, n)
+					}
+				}
+			})
+		})
+	}
 }

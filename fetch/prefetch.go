@@ -10,115 +10,6 @@ import (
 	"github.com/segtier/segtier/segment"
 )
 
-// ahead is what is fetched ahead of a stream. Positions are those of the logs of
-// its segments laid end to end, from somewhere on.
-type ahead struct {
-	search search
-	way    []leg     // the segments from the reader's to the frontier's
-	at     int64     // position behind the last read
-	front  int64     // up to which everything is here or on its way
-	issued []piece   // fetched for this stream and not read yet, in order
-	flying []*flight // of those, some of which may have ended
-	was    int64     // front before the read that goes on
-	from   int64     // where the sequence began
-	window int64     // bytes that may be between at and front; 0: nothing yet
-	unit   int64     // bytes of a run
-	far    bool      // it catches up
-	grows  bool      // there is memory for more runs, or for more that are shorter
-	retry  int64     // position from which on it is worth while to ask for more
-
-	alone   bool          // it is a Stream's or a Cursor's; constant
-	over    bool          // it was closed, or its place is another's: nothing more is fetched ahead
-	hurry   float64       // 1 if it came back at once after each wait, -1 if never, fading
-	waited  time.Time     // when the last wait ended
-	stalled time.Duration // how long that was; 0: it is accounted for
-	reading int           // reads that wait, as far as we know
-}
-
-// leg is a segment on a stream's way.
-type leg struct {
-	t     *tail
-	start int64 // its position
-	upper int64 // offset behind what may be read of it
-	stop  int   // chunk behind that
-}
-
-// chunk returns the chunk that begins at a position or holds it; at the end of the
-// log, the one behind the last.
-func (l *leg) chunk(pos int64) int {
-	if pos -= l.start; pos < l.t.Table.LogSize() {
-		return l.t.chunk(pos)
-	}
-	return len(l.t.Table.Chunks)
-}
-
-// piece is positions [from, to).
-type piece struct{ from, to int64 }
-
-// enter moves the reader to chunk `to` of a segment, where the next read is
-// expected, having read from chunk c on. A reader that comes from elsewhere begins
-// anew. It returns what leave does.
-func (a *ahead) enter(t *tail, upper int64, stop, c, to int) (wasted, saved int64) {
-	i := 0
-	for i < len(a.way) && a.way[i].t.id != t.id {
-		i++
-	}
-	if i == len(a.way) {
-		wasted, saved = a.leave()
-		a.way = append(a.way, leg{t: t, upper: upper, stop: stop})
-		a.at = t.Table.Start(c)
-		a.front, a.from, a.retry = a.at, a.at, a.at
-	} else {
-		a.way = append(a.way[:0], a.way[i:]...)
-	}
-	l := &a.way[0]
-	l.upper, l.stop = upper, stop
-	a.was = a.front
-	a.at = l.start + min(t.Table.Start(to), t.Table.LogSize())
-	for len(a.issued) > 0 && a.issued[0].from < a.at {
-		if a.issued[0].to > a.at {
-			a.issued[0].from = a.at
-			break
-		}
-		a.issued = append(a.issued[:0], a.issued[1:]...)
-	}
-	a.front = max(a.front, a.at)
-	return wasted, saved
-}
-
-// leave forgets where the reader was and calls off what is on its way for it, if it
-// is known to be one reader: who was found by his reads may be several. It returns how many bytes were fetched in vain, and how many will not be.
-func (a *ahead) leave() (wasted, saved int64) {
-	for _, p := range a.issued {
-		wasted += p.to - p.from
-	}
-	for _, f := range a.flying {
-		if a.alone {
-			saved += f.callOff()
-		}
-	}
-	clear(a.flying)
-	a.flying = a.flying[:0]
-	// What it has read of a run counts no more, nor does what it had demanded.
-	saved = min(saved, wasted)
-	wasted -= saved
-	clear(a.way) // tails are memory
-	a.way, a.issued, a.at, a.front, a.retry = a.way[:0], a.issued[:0], 0, 0, 0
-	return wasted, saved
-}
-
-// fly notes flights for the stream.
-func (a *ahead) fly(flights []*flight) {
-	live := a.flying[:0]
-	for _, f := range a.flying {
-		if !f.ended.Load() {
-			live = append(live, f)
-		}
-	}
-	clear(a.flying[len(live):])
-	a.flying = append(live, flights...)
-}
-
 // follow notes a read of chunks [c, to) of a segment before it begins, and returns
 // the stream that it belongs to, locked. It is nil for a look at one place, and for
 // a read that goes on from nowhere.
@@ -158,7 +49,7 @@ func (rd *reading) follow(req *Request, last *stream, t *tail, at *place, offset
 	}
 	s.mu.Lock()
 	s.hint, s.reads = f.hint, f.reads
-	if sought {
+	if sought && !s.covers(t.id, c) {
 		r.elsewhere(s)
 	}
 	if f.begin != nil && f.begin.seg == t.id {
@@ -166,7 +57,7 @@ func (rd *reading) follow(req *Request, last *stream, t *tail, at *place, offset
 	}
 	r.vain(s.enter(t, at.upper, at.stop(t), c, to))
 	s.pace()
-	ahead := to
+	ahead := s.way[0].stop // it goes on in the next segment
 	if last := &s.way[len(s.way)-1]; last.t.id == t.id {
 		ahead = last.chunk(s.front)
 	}
