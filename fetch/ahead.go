@@ -11,18 +11,20 @@ import (
 // its segments laid end to end, from somewhere on.
 type ahead struct {
 	search search
-	way    []leg     // the segments from the reader's to the frontier's
-	at     int64     // position behind the last read
-	front  int64     // up to which everything is here or on its way
-	issued []piece   // fetched for this stream and not read yet, nearly in order
-	flying []*flight // of those, some of which may have ended
-	was    int64     // front before the read that goes on
-	from   int64     // where the sequence began
-	window int64     // bytes that may be between at and front; 0: nothing yet
-	unit   int64     // bytes of a run
-	far    bool      // it catches up
-	grows  bool      // there is memory for more runs, or for more that are shorter
-	retry  int64     // position from which on it is worth while to ask for more
+	way    []leg        // the segments from the reader's to the frontier's
+	at     int64        // position behind the last read
+	front  int64        // up to which everything is here or on its way
+	issued []piece      // fetched for this stream and not read yet, nearly in order
+	flying []*flight    // of those, some of which may have ended
+	was    int64        // front before the read that goes on
+	from   int64        // where the sequence began
+	window int64        // bytes that may be between at and front; 0: nothing yet
+	unit   int64        // bytes of a run
+	far    bool         // it catches up
+	grows  bool         // there is memory for more runs, or for more that are shorter
+	retry  int64        // position from which on it is worth while to ask for more
+	next   segment.UUID // whose tail was asked for last
+	again  int64        // position from which on it may be asked for again: it may have failed
 
 	alone   bool          // it is a Stream's or a Cursor's; constant
 	over    bool          // it was closed, or its place is another's: nothing more is fetched ahead
@@ -131,7 +133,7 @@ func (a *ahead) leave() (wasted, saved int64) {
 	saved = min(saved, wasted)
 	wasted -= saved
 	clear(a.way) // tails are memory
-	a.way, a.issued, a.at, a.front, a.retry = a.way[:0], a.issued[:0], 0, 0, 0
+	a.way, a.issued, a.at, a.front, a.retry, a.again = a.way[:0], a.issued[:0], 0, 0, 0, 0
 	return wasted, saved
 }
 

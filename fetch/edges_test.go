@@ -200,3 +200,49 @@ func TestJumpOverWhatIsOnItsWay(t *testing.T) {
 		})
 	}
 }
+
+// A segment whose tail cannot be had is not asked for anew by each read that comes near
+// it: the reader may not get there for long, and would be told then.
+func TestNextTailThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, chunk := even(2, 64)
+		x := newTier(t, log, tierOptions{chunk: chunk, memory: 1000 * chunk, run: 64 * chunk})
+		defer x.close()
+		key, b := x.object(x.segs[1])
+		if err := x.mem.Delete(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		var res fetch.Result
+		defer res.Release()
+		s := x.reader.Stream(x.request(0, 1))
+		defer s.Close()
+		read := func(n int) (asked int) {
+			t.Helper()
+			for range n {
+				if err := s.Next(t.Context(), &res); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+			}
+			for _, g := range x.forget() {
+				if g.Key == key {
+					asked++
+				}
+			}
+			return asked
+		}
+		if asked := read(64); asked == 0 || asked > 6 {
+			t.Errorf("asked for %d times", asked)
+		}
+		if err := s.Next(t.Context(), &res); !errors.Is(err, fetch.ErrCorruption) {
+			t.Errorf("there: %v", err)
+		}
+		// Who begins anew asks anew.
+		x.put(key, b)
+		x.forget()
+		s.SeekTo(0)
+		if asked := read(40); asked == 0 {
+			t.Error("not asked for by who begins anew")
+		}
+	})
+}

@@ -274,7 +274,7 @@ func (rd *reading) more(ctx context.Context, s *stream) {
 		var next *tail
 		var at place
 		if left <= s.window {
-			next = rd.nextTail(ctx, last.upper, &at)
+			next = rd.nextTail(ctx, s, last.upper, &at)
 		}
 		c := last.chunk(s.front)
 		if c >= last.stop {
@@ -366,13 +366,15 @@ func (s *stream) order(chunk int64, gap int, class endpoint.Class, tenant string
 }
 
 // nextTail moves to the segment that holds offset, and returns its tail if that is in
-// memory; else it has it loaded. Both are zero at the end of the tier.
-func (rd *reading) nextTail(ctx context.Context, offset int64, at *place) *tail {
-	if !rd.at(offset, at) {
+// memory; else it has it loaded, for s, which is locked. Both are zero at the end of the
+// tier.
+func (rd *reading) nextTail(ctx context.Context, s *stream, offset int64, at *place) *tail {
+	if !rd.at(offset, at) || at.id == s.next && s.at < s.again && !rd.r.tails.has(at.id) {
 		return nil
 	}
 	t, ready, isNew := rd.r.tails.join(at.id)
 	if isNew {
+		s.next, s.again = at.id, s.at+s.unit/2
 		rd.r.load(ctx, t, rd.segment(at), rd.tenant)
 	}
 	if !ready || len(t.Table.Chunks) == 0 {

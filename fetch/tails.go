@@ -142,6 +142,13 @@ func (ts *tails) join(id segment.UUID) (t *tail, loaded, isNew bool) {
 	return t, t.loaded, false
 }
 
+// has reports whether the tail of a segment is here or on its way.
+func (ts *tails) has(id segment.UUID) bool {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return ts.byID[id] != nil
+}
+
 // settle ends the loading of t, once; a failed one is forgotten first, so that
 // nobody joins it. got may be nil if err is not.
 func (ts *tails) settle(t *tail, got *loaded, err error) {
