@@ -249,6 +249,9 @@ func TestDeletedWhileReading(t *testing.T) {
 			})
 			var res fetch.Result
 			isSkip(t, x, x.reader.Fetch(t.Context(), x.request(x.start(), 1), &res))
+			if err := x.reader.Close(); err != nil { // who read it lets go after he has said that it failed
+				t.Fatal(err)
+			}
 			if st := x.cache.Stats(); st.Used != 0 {
 				t.Fatalf("memory is kept for a deleted segment: %+v", st)
 			}
