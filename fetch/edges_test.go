@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -245,4 +246,26 @@ func TestNextTailThatFails(t *testing.T) {
 			t.Error("not asked for by who begins anew")
 		}
 	})
+}
+
+// A Lineage is not kept: what becomes of the caller's slice is nothing to a Stream. Nil is
+// the newest history at each read, and an empty one is none.
+func TestStreamHasItsLineage(t *testing.T) {
+	log, chunk := even(1, 8)
+	x := newTier(t, log, tierOptions{chunk: chunk})
+	defer x.close()
+	var res fetch.Result
+	defer res.Release()
+	for name, lineage := range map[string]segment.Lineage{"given": slices.Clone(log.Epochs), "nil": nil, "empty": {}} {
+		req := x.request(0, 1)
+		req.Lineage = lineage
+		s := x.reader.Stream(req)
+		for i := range lineage {
+			lineage[i] = segment.EpochStart{Epoch: 77, Start: 1000}
+		}
+		if err := s.Next(t.Context(), &res); name == "empty" && !errors.Is(err, fetch.ErrEndOfTier) || name != "empty" && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		s.Close()
+	}
 }

@@ -3,13 +3,15 @@ package fetch
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 )
 
 // Stream reads one partition in sequence, from an offset on. It announces itself:
 // what it is about to need is fetched from the first read on, within its share of
-// memory. It holds nothing itself, but counts as a reader until it is closed. One
-// call of Next at a time; Close may be called at any time.
+// memory. It holds nothing itself, but counts as a reader until it is closed, also
+// when the Reader is. One call of Next, SeekTo or Offset at a time; Close may be called at
+// any time.
 type Stream struct {
 	r   *Reader
 	req Request
@@ -23,12 +25,14 @@ type Stream struct {
 var errStreamClosed = errors.New("stream was closed")
 
 // Stream begins to read where req says, MaxBytes at a time. Its Hint is Sequential
-// unless it says something else.
+// unless it says something else. Lineage and log start stay what they are in req: with
+// others begin another Stream.
 func (r *Reader) Stream(req Request) *Stream {
 	if req.Hint == Detect || req.Hint == TimeQuery {
 		req.Hint = Sequential
 	}
 	log := logOf(req.Partition)
+	req.Lineage = slices.Clone(req.Lineage)
 	own := r.single(log, req.Offset)
 	if req.Cursor == nil {
 		own.lane.cursor = r.cache.Announce(log, req.Offset)
