@@ -19,6 +19,7 @@ type flight struct {
 	run     span
 	fills   []cache.Fill
 	urgency *endpoint.Urgency
+	stream  uint64 // that it was ordered for
 	// shared: another stream has found a chunk of it on its way, and counts on it.
 	shared atomic.Bool
 
@@ -129,9 +130,9 @@ func (t *tail) hurry(c int, class endpoint.Class) {
 	}
 }
 
-// share notes that a second stream counts on a chunk that is on its way.
-func (t *tail) share(c int) {
-	if f := t.flightOf(c); f != nil {
+// share notes that a stream counts on a chunk that is on its way, maybe for another.
+func (t *tail) share(c int, stream uint64) {
+	if f := t.flightOf(c); f != nil && f.stream != stream {
 		f.shared.Store(true)
 	}
 }

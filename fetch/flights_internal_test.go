@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/segtier/segtier/cache"
@@ -13,25 +14,7 @@ import (
 // Somebody joins a chunk that is to be fetched ahead between the moment it is led and the
 // one when its flight can be found: the flight is as urgent as if he had found it.
 func TestJoinedBeforeItDeparts(t *testing.T) {
-	ep, err := endpoint.New(storetest.NewMem(), endpoint.Options{Attempts: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ep.Close()
-	c, err := cache.New(cache.Options{MemoryBytes: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	r, err := New(metadatatest.NewMem(), ep, c, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	x := &tail{Tail: &object.Tail{Table: object.Table{ChunkSize: 1000}}, key: "not there"}
-	for range 3 {
-		x.Table.Chunks = append(x.Table.Chunks, object.Chunk{Len: 1000, FirstBatch: -1})
-	}
+	r, x := aloft(t)
 	for name, test := range map[string]struct {
 		join  int // the chunk; -1: none
 		class endpoint.Class
@@ -39,7 +22,7 @@ func TestJoinedBeforeItDeparts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var fills []cache.Fill
 			for i := range x.Table.Chunks {
-				fill, led, ok := r.lead(x, i)
+				fill, led, ok := r.lead(x, i, 1)
 				if !led || !ok {
 					t.Fatalf("chunk %d was not led", i)
 				}
@@ -59,11 +42,68 @@ func TestJoinedBeforeItDeparts(t *testing.T) {
 			}
 			for i := range x.Table.Chunks { // the object is not there
 				var l cache.Lease
-				if outcome, _ := c.Acquire(cache.Key{Chunk: uint32(i)}, 1000, nil, &l); outcome == cache.Joined {
+				if outcome, _ := r.cache.Acquire(cache.Key{Chunk: uint32(i)}, 1000, nil, &l); outcome == cache.Joined {
 					_ = l.Wait(t.Context())
 				}
 			}
 			p.release()
 		})
 	}
+}
+
+// A stream that comes upon its own run on its way does not share it with itself: when it
+// goes elsewhere the run is called off.
+func TestOwnRunIsNotShared(t *testing.T) {
+	for name, test := range map[string]struct {
+		by        uint64
+		calledOff int64
+	}{"itself": {1, 3000}, "another": {2, 0}} {
+		t.Run(name, func(t *testing.T) {
+			r, x := aloft(t)
+			var fills []cache.Fill
+			for i := range x.Table.Chunks {
+				fill, _, _ := r.lead(x, i, 1)
+				fills = append(fills, fill)
+			}
+			f := newFlight(x, span{0, 3}, fills, endpoint.Prefetch)
+			f.stream = 1
+			f.depart()
+			if _, led, ok := r.lead(x, 1, test.by); led || !ok {
+				t.Fatal("the chunk is not on its way")
+			}
+			if n := f.callOff(); n != test.calledOff {
+				t.Errorf("%d bytes called off, want %d", n, test.calledOff)
+			}
+			f.arrive()
+			release(fills)
+		})
+	}
+}
+
+// aloft is a Reader and a tail of three chunks, whose object is not there.
+func aloft(t *testing.T) (*Reader, *tail) {
+	t.Helper()
+	ep, err := endpoint.New(storetest.NewMem(), endpoint.Options{Attempts: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cache.New(cache.Options{MemoryBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(metadatatest.NewMem(), ep, c, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(r.Close(), ep.Close()); err != nil {
+			t.Error(err)
+		}
+		c.Close()
+	})
+	x := &tail{Tail: &object.Tail{Table: object.Table{ChunkSize: 1000}}, key: "not there"}
+	for range 3 {
+		x.Table.Chunks = append(x.Table.Chunks, object.Chunk{Len: 1000, FirstBatch: -1})
+	}
+	return r, x
 }

@@ -227,7 +227,7 @@ func (rd *reading) ask(ctx context.Context, req *Request, at *place, c int, offs
 				run.to = run.from // it was the end of one
 			}
 			for c := run.from; c < run.to; c++ {
-				fill, led, ok := r.lead(t, c)
+				fill, led, ok := r.lead(t, c, s.id)
 				if !ok {
 					break
 				}
@@ -391,7 +391,7 @@ func (r *Reader) runAhead(ctx context.Context, s *stream, l *leg, run span, tena
 	for c := run.from; c < run.to && ok; c++ {
 		var fill cache.Fill
 		var led bool
-		if fill, led, ok = r.lead(t, c); led {
+		if fill, led, ok = r.lead(t, c, s.id); led {
 			fills = append(fills, fill)
 			r.note(s, l, c)
 		}
@@ -417,12 +417,12 @@ func (r *Reader) note(s *stream, l *leg, c int) {
 	s.issued = append(s.issued, p)
 }
 
-// lead takes on the fill of a chunk that nobody waits for, unless it is here or on
-// its way. It is not ok if there is no memory.
-func (r *Reader) lead(t *tail, c int) (fill cache.Fill, led, ok bool) {
+// lead takes on the fill of a chunk that nobody waits for, for a stream, unless it is
+// here or on its way. It is not ok if there is no memory.
+func (r *Reader) lead(t *tail, c int, stream uint64) (fill cache.Fill, led, ok bool) {
 	key := cache.Key{Object: t.id, Chunk: uint32(c)}
 	if r.cache.Has(key) {
-		t.share(c)
+		t.share(c, stream)
 		return fill, false, true
 	}
 	var room cache.Reservation

@@ -53,6 +53,7 @@ func (r *Reader) start(ctx context.Context, t *tail, fills []cache.Fill, o order
 			}
 		}
 		f := newFlight(t, run, mine, o.class)
+		f.stream = o.stream
 		f.depart()
 		flights = append(flights, f)
 		r.spawn(ctx, fillActivity, func(err error) { abort(err); f.arrive() }, func(ctx context.Context) {
