@@ -122,11 +122,10 @@ func (t *tail) flightOf(c int) *flight {
 	return nil
 }
 
-// hurry has the flight of a chunk, for which somebody waits now, be as urgent as
-// that.
-func (t *tail) hurry(c int, class endpoint.Class) {
+// hurry has the flight of a chunk, for which w waits now, be as urgent as that.
+func (t *tail) hurry(c int, w whose) {
 	if f := t.flightOf(c); f != nil {
-		f.urgency.Raise(class)
+		f.urgency.RaiseFor(w.class, w.tenant)
 	}
 }
 

@@ -95,7 +95,7 @@ func (r *Reader) lease(p *pins, room *cache.Reservation) (cache.Fill, cache.Outc
 	if outcome == cache.Led {
 		p.t.place(fill)
 	} else if outcome == cache.Joined {
-		p.t.hurry(c, p.whose.class)
+		p.t.hurry(c, p.whose)
 	}
 	return fill, outcome
 }

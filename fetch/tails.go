@@ -33,6 +33,7 @@ type tail struct {
 	elem   *list.Element // in tails.order once loaded; guarded by tails.mu
 
 	quiet   atomic.Pointer[quiet] // see reading.quiet
+	urgency *endpoint.Urgency     // of its own read
 	guessed atomic.Bool           // its first chunk was asked for before it was here
 	lanes   atomic.Pointer[lanes] // of the partition, as last seen
 
@@ -131,7 +132,7 @@ func (ts *tails) join(id segment.UUID) (t *tail, loaded, isNew bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	if t = ts.byID[id]; t == nil {
-		t = &tail{id: id, done: make(chan struct{})}
+		t = &tail{id: id, done: make(chan struct{}), urgency: endpoint.NewUrgency(endpoint.TailDemand)}
 		ts.byID[id] = t
 		return t, false, true
 	}
@@ -224,6 +225,7 @@ func (r *Reader) tailFor(ctx context.Context, seg *metadata.Segment, tenant stri
 		r.load(ctx, t, *seg, tenant)
 		begun = true
 	}
+	t.urgency.RaiseFor(endpoint.TailDemand, tenant)
 	r.guess(ctx, t, seg, tenant, offset, chunkSize, guessed)
 	select {
 	case <-t.done:
@@ -248,7 +250,7 @@ type loaded struct {
 func (r *Reader) load(ctx context.Context, t *tail, seg metadata.Segment, tenant string) {
 	abort := func(err error) { r.tails.settle(t, nil, err) }
 	r.spawn(ctx, tailActivity, abort, func(ctx context.Context) {
-		got, err := r.readTail(ctx, &seg, tenant)
+		got, err := r.readTail(ctx, &seg, tenant, t.urgency)
 		if err == nil {
 			r.chunkSize.Store(got.tail.Table.ChunkSize)
 		}
@@ -269,7 +271,7 @@ func location(seg *metadata.Segment) (key string, loc object.Location, err error
 }
 
 // readTail fetches and parses a tail, with one GET.
-func (r *Reader) readTail(ctx context.Context, seg *metadata.Segment, tenant string) (*loaded, error) {
+func (r *Reader) readTail(ctx context.Context, seg *metadata.Segment, tenant string, u *endpoint.Urgency) (*loaded, error) {
 	key, loc, err := location(seg)
 	if err != nil {
 		return nil, err
@@ -280,7 +282,7 @@ func (r *Reader) readTail(ctx context.Context, seg *metadata.Segment, tenant str
 		return nil, &damage{key: key, off: loc.TailOffset, n: loc.TailSize(), err: err}
 	}
 	info, err := r.ep.Read(ctx, endpoint.ReadRequest{
-		Key: key, Off: loc.TailOffset, ObjectSize: loc.ObjectSize, Tenant: tenant,
+		Key: key, Off: loc.TailOffset, ObjectSize: loc.ObjectSize, Tenant: tenant, Urgency: u,
 		Pieces: []endpoint.Piece{{Buf: b, CRC32C: loc.TailCRC32C}},
 	})
 	if err != nil {

@@ -131,3 +131,64 @@ func TestBackfillGoesOnAsOne(t *testing.T) {
 		reads.Wait()
 	})
 }
+
+// What one tenant has asked for, and may not have yet, is not what another waits for: he
+// gets it as his own.
+func TestNoTenantWaitsForAnothersBound(t *testing.T) {
+	for name, c := range map[string]struct {
+		hot    []int64 // offsets that were looked at before
+		offset int64   // that both ask for
+	}{
+		"chunk": {hot: []int64{3}, offset: 5},
+		"tail":  {offset: 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, chunk := even(2, 8)
+				x := newTier(t, log, tierOptions{chunk: chunk, tenant: 1})
+				defer x.close()
+				var res fetch.Result
+				for _, offset := range append(c.hot, 8) {
+					if err := x.reader.Fetch(t.Context(), x.request(offset, 1), &res); err != nil {
+						t.Fatal(err)
+					}
+				}
+				res.Release()
+				gate := x.held()
+				x.forget()
+				var reads sync.WaitGroup
+				read := func(offset int64, tenant string) {
+					req := x.request(offset, 1)
+					req.Tenant = tenant
+					reads.Go(func() {
+						var res fetch.Result
+						defer res.Release()
+						if err := x.reader.Fetch(t.Context(), req, &res); err != nil {
+							t.Error(err)
+						}
+					})
+					synctest.Wait()
+				}
+				read(12, "a")
+				read(14, "b")
+				read(c.offset, "a")
+				read(c.offset, "b")
+				if gets := x.forget(); len(gets) != 2 {
+					t.Fatalf("%v, want what both are held to", gets)
+				}
+				read(c.offset, "c")
+				if gets := x.forget(); len(gets) != 1 {
+					t.Errorf("%v, want what c waits for", gets)
+				}
+				close(gate)
+				x.inject(nil)
+				reads.Wait()
+				for at, n := range coverage(x.forget(), chunk) {
+					if n != 1 {
+						t.Errorf("%v was asked for %d times", at, n)
+					}
+				}
+			})
+		})
+	}
+}

@@ -40,7 +40,8 @@ func (c Class) String() string {
 // it.
 type Urgency struct {
 	class atomic.Uint32
-	queue atomic.Pointer[slots] // where the Read has ever waited; nil: nowhere
+	queue atomic.Pointer[slots]  // where the Read has ever waited; nil: nowhere
+	also  atomic.Pointer[string] // tenant who waits for the Read too, the latest; nil: none
 
 	waiter *waiter // of the Read; guarded by queue.mu
 }
@@ -68,8 +69,20 @@ func (u *Urgency) Raise(c Class) {
 			break
 		}
 	}
-	// Who is about to wait says where before it looks at the class, so either it
-	// sees the new one or it is seen here.
+	u.raised()
+}
+
+// RaiseFor is Raise by a tenant who waits for the Read too. If the Read waits because its
+// own tenant has as much in flight as it may, and this one has not, it becomes his.
+func (u *Urgency) RaiseFor(c Class, tenant string) {
+	u.also.Store(&tenant)
+	u.Raise(c)
+	u.raised()
+}
+
+// raised has the queue see what has changed. Who is about to wait says where before it
+// looks at that, so either it sees the change or it is seen here.
+func (u *Urgency) raised() {
 	if s := u.queue.Load(); s != nil {
 		s.raise(u)
 	}

@@ -29,6 +29,8 @@
 //     tail, another eighth for demand; the last two have an eighth together at most.
 //     Nobody's turn is skipped for ever: a large request is not passed by small ones
 //     without end. Prefetch goes no wider than fills the line.
+//     What one tenant waits for, having all it may, and another wants too, is the
+//     other's from then on (Urgency.RaiseFor).
 //   - A store that sends no byte for Options.ProgressTimeout loses the request,
 //     which goes on elsewhere. A slow store that keeps sending is left alone. An
 //     Upload that holds slots and gets no further is given up likewise; what it had

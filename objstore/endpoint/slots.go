@@ -167,7 +167,7 @@ func (s *slots) acquireAs(ctx context.Context, w want, u *Urgency) (want, error)
 	s.mu.Lock()
 	if u != nil {
 		u.queue.Store(s)
-		w.line = line(u.Class())
+		w.line, w.tenant = line(u.Class()), s.payer(w.tenant, u)
 	}
 	if s.waiting == 0 && s.full(w) < 0 && !s.sated(w.tenant) {
 		s.take(w)
@@ -196,7 +196,7 @@ func (s *slots) acquireAs(ctx context.Context, w want, u *Urgency) (want, error)
 	return w, context.Cause(ctx)
 }
 
-// raise moves a Read that waits to the line of its urgency.
+// raise moves a Read that waits to the line of its urgency, and to whose it is.
 func (s *slots) raise(u *Urgency) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,8 +204,12 @@ func (s *slots) raise(u *Urgency) {
 	if w == nil {
 		return
 	}
+	now := w.want
+	if now.line, now.tenant = line(u.Class()), s.payer(w.tenant, u); now == w.want {
+		return // and keeps its place
+	}
 	s.dequeue(w)
-	w.line = line(u.Class())
+	w.want = now
 	s.enqueue(w)
 	s.wake()
 }
@@ -302,6 +306,15 @@ func (s *slots) sated(name string) bool {
 	t := s.tenants[name]
 	return t != nil && (s.perTenant.requests > 0 && t.taken.requests >= s.perTenant.requests ||
 		s.perTenant.bytes > 0 && t.taken.bytes >= s.perTenant.bytes)
+}
+
+// payer returns the tenant of a Read: its own, or if that one has enough in flight another
+// who waits for it too, and has not.
+func (s *slots) payer(own string, u *Urgency) string {
+	if also := u.also.Load(); also != nil && s.sated(own) && !s.sated(*also) {
+		return *also
+	}
+	return own
 }
 
 func (s *slots) take(w want) { s.account(w, 1) }

@@ -50,7 +50,7 @@ func ask(s *slots, w want) *asking {
 		defer close(a.done)
 		var taken want
 		if taken, a.err = s.acquireAs(ctx, w, a.u); a.err == nil {
-			a.w.line = taken.line
+			a.w.line, a.w.tenant = taken.line, taken.tenant
 			close(a.got)
 		}
 	}()

@@ -48,6 +48,65 @@ func TestRaise(t *testing.T) {
 	})
 }
 
+// A Read whose tenant has all it may have becomes that of another who waits for it too,
+// if he may have more; and is held to his bound from then on. It keeps its place if that
+// changes nothing.
+func TestRaiseForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(bound{8, 1 << 30}, bound{requests: 1})
+		by := func(tenant string) want {
+			w := tail(1)
+			w.tenant = tenant
+			return w
+		}
+		hold(t, s, by("a"))
+		hold(t, s, by("b"))
+		first, second, third := ask(s, by("a")), ask(s, by("a")), ask(s, by("a"))
+		first.u.RaiseFor(TailDemand, "b") // who has all he may have too: it stays a's, and first
+		s.release(by("a"))
+		if synctest.Wait(); !first.served() || second.served() {
+			t.Fatal("what waited first is not served first")
+		}
+		second.u.RaiseFor(TailDemand, "c")
+		third.u.RaiseFor(TailDemand, "c") // has that one now
+		if synctest.Wait(); !second.served() || third.served() {
+			t.Fatal("c waits for a's bound, or passes his own")
+		}
+		if w := s.tenants["c"]; w == nil || w.taken.requests != 1 || s.tenants["a"].taken.requests != 1 {
+			t.Errorf("c has %+v, a %+v", w, s.tenants["a"])
+		}
+		second.giveBack(s)
+		third.leave()
+		first.giveBack(s)
+		s.release(by("b"))
+
+		hold(t, s, by("a"))
+		late := NewUrgency(TailDemand)
+		late.RaiseFor(TailDemand, "") // before it is asked for, by nobody in particular
+		w, err := s.acquireAs(t.Context(), by("a"), late)
+		if err != nil || w.tenant != "" {
+			t.Errorf("%+v, %v", w, err)
+		}
+		s.release(w)
+		s.release(by("a"))
+
+		for range 8 {
+			hold(t, s, tail(1))
+		}
+		short := ask(s, by("a")) // of slots, not of what a may have: it stays a's
+		short.u.RaiseFor(TailDemand, "c")
+		s.release(tail(1))
+		if synctest.Wait(); !short.served() || s.tenants["a"] == nil || s.tenants["c"] != nil {
+			t.Errorf("served: %v, of %v", short.served(), s.tenants)
+		}
+		short.giveBack(s)
+		for range 7 {
+			s.release(tail(1))
+		}
+		nothingLeft(t, s)
+	})
+}
+
 // However much is deleted and looked at, an eighth of the slots is all it has, and
 // nobody else waits for it.
 func TestUpkeepIsLast(t *testing.T) {
