@@ -64,11 +64,14 @@ func newCrowd(most int, apply func(int)) *crowd {
 // arrived notes a body: n bytes in so much time, up to now, while so many reads were
 // in flight. full is whether prefetch waits for its room.
 func (c *crowd) arrived(n int64, took time.Duration, reads int, full bool, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.before > 0 && now.Sub(c.since) > crowdMemory {
+		c.resume() // too few came to say anything
+	}
 	if n < crowdBody {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	switch {
 	case reads <= c.floor, c.before > 0 && !now.Add(-took).Before(c.since):
 		if c.quiet.add(n, took); c.quiet.n >= crowdSample {

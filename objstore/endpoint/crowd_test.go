@@ -88,3 +88,27 @@ func TestCrowdGrows(t *testing.T) {
 		t.Error("a byte was taken for a measure")
 	}
 }
+
+// Few are let go for a while only, also if nothing comes in it that says how fast a body is.
+func TestCrowdDoesNotWaitForEver(t *testing.T) {
+	for name, body := range map[string]int64{"small ones": 100 << 10, "nearly none": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			limit := 48
+			crowd := newCrowd(limit, func(n int) { limit = n })
+			now := time.Unix(0, 0)
+			for range crowdEpoch {
+				crowd.arrived(1<<20, time.Second, 48, true, now)
+			}
+			if limit != 48/crowdFloor {
+				t.Fatalf("%d are let go, to see how fast a few are", limit)
+			}
+			for range 4 {
+				now = now.Add(10 * time.Second)
+				crowd.arrived(body, time.Second, 14, true, now)
+			}
+			if limit != 48 {
+				t.Errorf("%d after %v", limit, now.Sub(time.Unix(0, 0)))
+			}
+		})
+	}
+}
