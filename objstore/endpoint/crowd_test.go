@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -111,4 +112,42 @@ func TestCrowdDoesNotWaitForEver(t *testing.T) {
 			}
 		})
 	}
+}
+
+// One stream that waits for room is in nobody's way, however wide it goes; two, of one
+// tenant or of two, share the line with each other, and who waits for anything else says
+// nothing.
+func TestOneStreamIsNoCrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(bound{8, 1 << 40}, bound{})
+		busy := func(want bool) {
+			t.Helper()
+			if n, full := s.busy(); n != 6 || full != want {
+				t.Errorf("%d reads in flight, a crowd waits: %v, want 6 and %v", n, full, want)
+			}
+		}
+		for range 6 { // all that prefetch may have
+			hold(t, s, ahead(1).of(1))
+		}
+		busy(false)
+		first, second := ask(s, ahead(1).of(1)), ask(s, ahead(1).of(1))
+		busy(false)
+		pacing := ask(s, pacing(1).of(2))
+		busy(false)
+		other := ahead(1).of(1)
+		other.tenant = "another"
+		third := ask(s, other)
+		busy(true)
+		third.leave()
+		busy(false)
+		fourth := ask(s, ahead(1).of(3))
+		busy(true)
+		for _, a := range []*asking{first, second, pacing, fourth} {
+			a.leave()
+		}
+		for range 6 {
+			s.release(ahead(1).of(1))
+		}
+		nothingLeft(t, s)
+	})
 }
