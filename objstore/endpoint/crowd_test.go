@@ -151,3 +151,29 @@ func TestOneStreamIsNoCrowd(t *testing.T) {
 		nothingLeft(t, s)
 	})
 }
+
+// How fast a body is while few are in flight is known from times when few are anyway; and
+// it is measured anew when that is long ago: connections may have become slower, of which
+// more is the answer.
+func TestCrowdMeasures(t *testing.T) {
+	limit := 48
+	crowd := newCrowd(limit, func(n int) { limit = n })
+	now := time.Unix(0, 0)
+	arrive := func(bodies, reads int, took time.Duration) {
+		for range bodies {
+			crowd.arrived(1<<20, took, reads, true, now)
+		}
+		now = now.Add(took)
+	}
+	arrive(crowdSample, 48/crowdFloor, 50*time.Millisecond)
+	arrive(crowdEpoch, 48, 50*time.Millisecond)
+	if limit != 48 {
+		t.Errorf("%d, to measure what is known", limit)
+	}
+	for range 3 * int(crowdMemory/(200*time.Millisecond)) {
+		arrive(limit+2, limit+2, 200*time.Millisecond)
+	}
+	if limit != 48 {
+		t.Errorf("%d of connections that have become slower", limit)
+	}
+}
