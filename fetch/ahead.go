@@ -71,7 +71,7 @@ func (a *ahead) enter(t *tail, upper int64, stop, c, to int) (wasted, saved int6
 		a.way = append(a.way[:0], a.way[i:]...)
 	}
 	l := &a.way[0]
-	l.upper, l.stop = upper, stop
+	l.t, l.upper, l.stop = t, upper, stop // which may have been read anew: others look for flights there
 	a.was = a.front
 	a.at = l.start + min(t.Table.Start(to), t.Table.LogSize())
 	a.front = max(a.front, a.at)

@@ -80,6 +80,19 @@ func TestOwnRunIsNotShared(t *testing.T) {
 	}
 }
 
+// A tail may be evicted under a stream and read anew. What is fetched ahead from then on
+// is noted with the new one, where who waits for it looks.
+func TestTailReadAnew(t *testing.T) {
+	_, old := aloft(t)
+	anew := &tail{Tail: old.Tail, id: old.id, key: old.key}
+	var a ahead
+	a.enter(old, 3, 3, 0, 1)
+	a.enter(anew, 3, 3, 1, 2)
+	if len(a.way) != 1 || a.way[0].t != anew || a.at != 2000 {
+		t.Errorf("%d segments on its way, at %d, the new tail: %v", len(a.way), a.at, a.way[0].t == anew)
+	}
+}
+
 // aloft is a Reader and a tail of three chunks, whose object is not there.
 func aloft(t *testing.T) (*Reader, *tail) {
 	t.Helper()
