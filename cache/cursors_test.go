@@ -107,6 +107,14 @@ func TestNextUse(t *testing.T) {
 	if got := use(); got != 150 {
 		t.Errorf("needed in %v, want 150: who is late is late for as long again", got)
 	}
+	fast.gap = 20 // it is between two reads, for 40 of those
+	if got := use(); got != 110 {
+		t.Errorf("needed in %v, want 110: one that reads now and then is not late at once", got)
+	}
+	fast.gap, fast.rate, fast.pos = 0, 0, 950
+	if got := use(); got != 50 {
+		t.Errorf("needed in %v, want 50: one that has only begun is not late, and as fast as who is known", got)
+	}
 	add(1050, 1, 100)
 	if got := use(); got != 0 {
 		t.Errorf("needed in %v, but it is being read", got)
