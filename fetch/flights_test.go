@@ -307,3 +307,59 @@ func TestCursorsThatSayLittle(t *testing.T) {
 		})
 	}
 }
+
+// What was called off behind a chunk that somebody waits for is not read either: the GET
+// ends with that chunk.
+func TestCalledOffEndsWithTheLastWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, chunk := even(2, 64)
+		x := newTier(t, log, tierOptions{chunk: chunk, memory: 400 * chunk, run: 16 * chunk, attempts: 3})
+		defer x.close()
+		s := x.sequence(8, false)
+		defer s.close()
+		var res, other fetch.Result
+		defer res.Release()
+		defer other.Release()
+		next := func() {
+			if err := s.next(t.Context(), &res); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next()
+		next()
+		synctest.Wait()
+		const wanted = 3 // chunks of a run
+		tried := map[int64]bool{}
+		x.inject(func(c storetest.Call) storetest.Fault {
+			if c.Op != "get" || c.Len <= wanted*chunk {
+				return storetest.Fault{}
+			}
+			if !tried[c.Off] { // until the stream has gone elsewhere
+				tried[c.Off] = true
+				return storetest.Fault{Kind: storetest.Stall}
+			}
+			return storetest.Fault{Kind: storetest.Stall, At: wanted * chunk}
+		})
+		x.forget()
+		for before := x.reader.Stats(); x.reader.Stats().Ahead == before.Ahead; {
+			next()
+		}
+		synctest.Wait()
+		held := slices.DeleteFunc(x.ranges(chunk), func(g [2]int64) bool { return g[1]-g[0] <= wanted }) // and tails
+		slices.SortFunc(held, func(a, b [2]int64) int { return int(a[0] - b[0]) })
+		if len(held) == 0 {
+			t.Fatal("nothing is on its way")
+		}
+		read := make(chan error)
+		go func() { read <- x.reader.Fetch(t.Context(), x.request(held[0][0]+wanted-1, 1), &other) }()
+		synctest.Wait()
+		s.seek(100)
+		if err := <-read; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if st := x.ep.Stats(); st.RequestsInFlight != 0 {
+			t.Errorf("the rest of the run is waited for: %+v", st)
+		}
+	})
+}
