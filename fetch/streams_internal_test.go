@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/segment"
 )
 
@@ -92,5 +93,43 @@ func TestShares(t *testing.T) {
 		if ss.n.Load() != 0 {
 			t.Errorf("%d streams, and none reads", ss.n.Load())
 		}
+	}
+}
+
+// What is fetched in vain halves what is ahead of everybody; and who keeps pace on slow
+// connections has each chunk by itself, where others have runs.
+func TestPlanOfAStream(t *testing.T) {
+	const chunk = 1000
+	plan := func(rate int64, hurry float64, lost int64) (window, unit int64) {
+		t.Helper()
+		r, x := aloft(t)
+		r.meter.note(chunk, rate, time.Millisecond, time.Second) // bytes/s, nearly
+		r.waste.note(64<<20, lost)
+		s := r.single(cache.Log{}, 0)
+		s.hint, s.hurry = Sequential, hurry
+		s.enter(x, 3, 3, 0, 1)
+		s.from = s.at - keepsPace
+		if !r.plan(s, chunk) {
+			t.Fatal("nothing is to be fetched ahead")
+		}
+		return s.window, s.unit
+	}
+	free, run := plan(100<<20, 1, 0)
+	if run < 10*chunk {
+		t.Errorf("runs of %d bytes", run)
+	}
+	for lost, brake := range map[int64]int{10 << 20: 1, 20 << 20: 2, 40 << 20: 3} {
+		if window, _ := plan(100<<20, 1, lost); window > free>>brake {
+			t.Errorf("%d of 64 MiB were in vain, and %d bytes may be ahead, of %d", lost>>20, window, free)
+		}
+	}
+	if _, unit := plan(10<<20, -1, 0); unit != chunk {
+		t.Errorf("keeps pace on slow connections, in runs of %d bytes", unit)
+	}
+	if _, unit := plan(100<<20, -1, 0); unit <= chunk {
+		t.Errorf("keeps pace on fast connections, in runs of %d bytes", unit)
+	}
+	if _, unit := plan(10<<20, 1, 0); unit <= chunk {
+		t.Errorf("catches up on slow connections, in runs of %d bytes", unit)
 	}
 }
