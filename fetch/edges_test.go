@@ -11,6 +11,7 @@ import (
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/fetch"
 	"github.com/segtier/segtier/internal/testseg"
+	"github.com/segtier/segtier/objstore/storetest"
 	"github.com/segtier/segtier/segment"
 )
 
@@ -267,5 +268,40 @@ func TestStreamHasItsLineage(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		s.Close()
+	}
+}
+
+// An object that becomes another one while a run of it is read, with the same bytes, is
+// read on where it was, whatever is there already.
+func TestIdentityChangesInTheMiddleOfARun(t *testing.T) {
+	log, chunk := even(1, 16)
+	x := newTier(t, log, tierOptions{chunk: chunk, run: 64 * chunk, attempts: 3})
+	defer x.close()
+	var res fetch.Result
+	defer res.Release()
+	if err := x.reader.Fetch(t.Context(), x.request(15, 1), &res); err != nil {
+		t.Fatal(err)
+	}
+	x.forget()
+	n := 0
+	x.inject(func(c storetest.Call) storetest.Fault {
+		if c.Op != "get" {
+			return storetest.Fault{}
+		}
+		switch n++; n {
+		case 1:
+			return storetest.Fault{Kind: storetest.Cut, At: 2*chunk + 100}
+		case 2:
+			return storetest.Fault{Kind: storetest.WrongIdentity}
+		}
+		return storetest.Fault{}
+	})
+	if err := x.reader.Fetch(t.Context(), x.request(0, int(8*chunk)), &res); err != nil {
+		t.Fatal(err)
+	}
+	x.check(&res, x.batches(), 0, int(8*chunk))
+	gets := x.forget()
+	if len(gets) != 3 || gets[2].Off != 2*chunk || gets[2].Off+gets[2].Len != 8*chunk {
+		t.Errorf("%v, want the third one to go on with chunk 2", gets)
 	}
 }
