@@ -14,6 +14,7 @@ type TimeRequest struct {
 	Lineage   segment.Lineage // as in Request
 	LogStart  int64           // records below it do not count
 	Time      int64           // ms since 1970
+	Tenant    string          // as in Request
 }
 
 // TimePosition is the answer to a TimeRequest.
@@ -33,7 +34,7 @@ type TimePosition struct {
 // to the hole, where it ends for Fetch too.
 func (r *Reader) OffsetForTime(ctx context.Context, req TimeRequest) (TimePosition, error) {
 	none := TimePosition{Offset: -1, Timestamp: -1, LeaderEpoch: -1}
-	rd := reading{r: r, p: req.Partition, lineage: req.Lineage, logStart: req.LogStart}
+	rd := reading{r: r, p: req.Partition, lineage: req.Lineage, logStart: req.LogStart, tenant: req.Tenant}
 	if err := rd.look(); err != nil {
 		return none, err
 	}
@@ -82,6 +83,7 @@ func (rd *reading) search(ctx context.Context, seg *metadata.Segment, from, uppe
 	}
 	s := scan{r: r, end: t.Table.LogSize()}
 	s.pins.open(t)
+	s.pins.whose.tenant = rd.tenant
 	defer s.pins.release()
 	for pos := t.Table.Chunks[c].FirstBatch; pos < s.end; {
 		h, err := s.header(ctx, pos)

@@ -23,7 +23,7 @@ type Options struct {
 	// transaction indexes, histories) may take, in bytes; 0 is 32 MiB. It is
 	// beside the budget of the cache. A tail of a 1 GiB segment takes some 40 KiB.
 	TailBytes int64
-	// RunBytes bounds one GET for data, in bytes; 0 is 16 MiB, which is what
+	// RunBytes bounds one GET for data, in bytes, up to 1 GiB; 0 is 16 MiB, which is what
 	// backfills use. Readers in sequence get half of it, and what somebody waits for
 	// a quarter, first. Longer demands are split and fetched in parallel: a
 	// connection of an object store has a speed of its own, whatever is asked of it.
@@ -41,9 +41,15 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// maxRunBytes is more than a line carries while a reader waits.
+const maxRunBytes = 1 << 30
+
 func (o Options) validate() (Options, error) {
 	if o.TailBytes < 0 || o.RunBytes < 0 || o.VisibilityGrace < 0 {
 		return o, fmt.Errorf("fetch: negative option: TailBytes %d, RunBytes %d, VisibilityGrace %v", o.TailBytes, o.RunBytes, o.VisibilityGrace)
+	}
+	if o.RunBytes > maxRunBytes {
+		return o, fmt.Errorf("fetch: RunBytes is %d, at most %d is allowed", o.RunBytes, maxRunBytes)
 	}
 	if o.VisibilityGrace == 0 {
 		o.VisibilityGrace = time.Minute

@@ -238,7 +238,7 @@ func TestOptions(t *testing.T) {
 	if _, err := fetch.New(nil, x.ep, x.cache, fetch.Options{}); err == nil {
 		t.Error("no metadata was accepted")
 	}
-	for _, o := range []fetch.Options{{TailBytes: -1}, {RunBytes: -1}} {
+	for _, o := range []fetch.Options{{TailBytes: -1}, {RunBytes: -1}, {RunBytes: 1<<30 + 1}} {
 		if _, err := fetch.New(x.meta, x.ep, x.cache, o); err == nil {
 			t.Errorf("%+v was accepted", o)
 		}

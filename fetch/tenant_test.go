@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/objstore/storetest"
 )
 
@@ -188,6 +189,49 @@ func TestNoTenantWaitsForAnothersBound(t *testing.T) {
 						t.Errorf("%v was asked for %d times", at, n)
 					}
 				}
+			})
+		})
+	}
+}
+
+// A lookup by time is its tenant's too: the tail of a segment, and the data.
+func TestTimeLookupIsOfItsTenant(t *testing.T) {
+	for name, hot := range map[string]bool{"tail": false, "data": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, chunk := even(3, 8)
+				x := newTier(t, log, tierOptions{chunk: chunk, tenant: 1})
+				defer x.close()
+				var lookups sync.WaitGroup
+				find := func(at func(*testseg.Segment) int64) {
+					for _, s := range log.Segments[:2] { // neither joins the other
+						lookups.Go(func() {
+							pos, err := x.reader.OffsetForTime(t.Context(), fetch.TimeRequest{
+								Partition: log.Partition, LogStart: s.Info().StartOffset, Time: at(s), Tenant: "a",
+							})
+							if err != nil || pos.Timestamp < at(s) {
+								t.Errorf("%+v, %v", pos, err)
+							}
+						})
+						synctest.Wait()
+					}
+				}
+				if hot {
+					find(func(s *testseg.Segment) int64 { return s.Batches[0].Header.MaxTimestamp })
+					lookups.Wait()
+					for _, seg := range x.segs {
+						x.cache.Drop(seg.ID)
+					}
+					x.forget()
+				}
+				gate := x.held()
+				find(func(s *testseg.Segment) int64 { return s.Batches[len(s.Batches)-1].Header.MaxTimestamp })
+				if gets := x.forget(); len(gets) != 1 {
+					t.Errorf("%d GETs at once of a tenant that may one: %v", len(gets), gets)
+				}
+				close(gate)
+				x.inject(nil)
+				lookups.Wait()
 			})
 		})
 	}
