@@ -20,9 +20,14 @@ type Place struct {
 	First, Next int64
 }
 
-// forgottenAfter is after how many budgets of new chunks a reader that was not
-// heard of is taken to be gone. What is needed later than that counts as never.
-const forgottenAfter = 8
+const (
+	// forgottenAfter is after how many budgets of new chunks a reader that was not
+	// heard of, and is late by that, is taken to be gone.
+	forgottenAfter = 8
+	// neverAfter is after how many budgets what is needed counts as never needed. It is
+	// more: beside backfills a budget is a few seconds of the log.
+	neverAfter = 32
+)
 
 // A Cursor is a reader's place in a log, announced by whoever knows of the reader.
 // Its methods may be called concurrently.
@@ -37,6 +42,10 @@ type Cursor struct {
 	mark       int64 // clock when rate was last taken, and where it was then
 	markPos    int64
 	rate       float64 // offsets for each byte of clock; 0: not known yet
+
+	// It went back from turn to again, which it had read: it may go round and round.
+	// turn is 0 if it never went, or has read on since.
+	turn, again int64
 }
 
 // logCursors is the cursors of one log.
@@ -121,11 +130,20 @@ func (cur *Cursor) Close() {
 
 // move notes a read. The caller holds log.mu.
 func (cur *Cursor) move(from, to, now, budget int64) {
-	if from < cur.pos || from > cur.pos+(to-from) { // a seek
-		cur.start, cur.rate = from, 0
+	switch {
+	case from >= cur.pos && from <= cur.pos+(to-from): // it goes on
+	case from >= cur.start && from < cur.pos: // back, and as fast as before
+		if 2*(cur.pos-from) >= cur.turn-cur.again { // else it is a little jump within the round
+			cur.turn, cur.again = cur.pos, from
+		}
+		cur.markPos += from - cur.pos
+	default: // a seek
+		cur.start, cur.rate, cur.turn = from, 0, 0
 		cur.mark, cur.markPos = now, from
 	}
-	cur.pos = to
+	if cur.pos = to; to > cur.turn {
+		cur.turn = 0
+	}
 	cur.gap += (now - cur.last - cur.gap) / 4
 	cur.last = now
 	// Over a while: readers come in bursts, and so do the chunks of others.
@@ -142,7 +160,6 @@ func (cur *Cursor) move(from, to, now, budget int64) {
 // nextUse returns the bytes of clock until some cursor reaches a place, +Inf if
 // none is on its way.
 func (lc *logCursors) nextUse(p Place, now, budget int64) float64 {
-	horizon := forgottenAfter * float64(budget)
 	next := math.Inf(1)
 	lc.mu.Lock()
 	defer lc.mu.Unlock()
@@ -154,11 +171,15 @@ func (lc *logCursors) nextUse(p Place, now, budget int64) float64 {
 		fastest = float64(max(p.Next-p.First, 1)) / float64(max(budget/256, 1))
 	}
 	for _, cur := range lc.cursors {
-		if cur.pos >= p.Next {
-			continue
+		d := p.First - cur.pos
+		if cur.pos >= p.Next { // it has passed
+			if cur.turn == 0 || cur.again >= p.Next {
+				continue
+			}
+			d = cur.turn - cur.pos + max(p.First-cur.again, 0)
 		}
 		t := 0.0
-		if d := p.First - cur.pos; d > 0 {
+		if d > 0 {
 			rate := cur.rate
 			if rate == 0 {
 				rate = fastest
@@ -170,10 +191,11 @@ func (lc *logCursors) nextUse(p Place, now, budget int64) float64 {
 		if cur.rate == 0 {
 			grace = budget
 		}
-		t += float64(max(now-cur.last-grace, 0))
-		next = min(next, t)
+		if late := max(now-cur.last-grace, 0); late <= forgottenAfter*budget {
+			next = min(next, t+float64(late))
+		}
 	}
-	if next > horizon {
+	if next > neverAfter*float64(budget) {
 		return math.Inf(1)
 	}
 	return next

@@ -95,6 +95,18 @@ func TestNextUse(t *testing.T) {
 	if !math.IsInf(use(), 1) {
 		t.Error("needed, but the only cursor has passed")
 	}
+	slow := add(-9000, 0.5, 100)
+	if got := use(); got != 20_000 {
+		t.Errorf("needed in %v, want 20000: far, but nobody is late", got)
+	}
+	slow.last -= forgottenAfter*budget + 1
+	if got := use(); !math.IsInf(got, 1) {
+		t.Errorf("needed in %v by one who is gone", got)
+	}
+	slow.pos, slow.last = -neverAfter*budget, 100
+	if got := use(); !math.IsInf(got, 1) {
+		t.Errorf("needed in %v, which is never", got)
+	}
 	add(900, 0.5, 100)
 	if got := use(); got != 200 {
 		t.Errorf("needed in %v, want 200", got)
@@ -140,17 +152,73 @@ func TestCursorMoves(t *testing.T) {
 	if cur.pos != 950 || cur.start != 0 || cur.rate == 0 {
 		t.Errorf("after a small skip: at %d from %d", cur.pos, cur.start)
 	}
-	cur.Read(50, 150)
-	if cur.pos != 150 || cur.start != 50 || cur.rate != 0 {
+	cur.Read(5050, 5150)
+	if cur.pos != 5150 || cur.start != 5050 || cur.rate != 0 {
 		t.Errorf("after a seek: at %d from %d, %v offsets a byte", cur.pos, cur.start, cur.rate)
 	}
 	// Whoever has passed all of a chunk counts as one who has read it.
-	if n := cur.log.passed(Place{First: 60, Next: 150}); n != 1 {
+	if n := cur.log.passed(Place{First: 5060, Next: 5150}); n != 1 {
 		t.Errorf("%d have read it", n)
 	}
 	if n := cur.log.passed(Place{First: 0, Next: 100}); n != 0 {
 		t.Errorf("%d have read what was before the seek", n)
 	}
+}
+
+// A cursor that went back to what it had read is expected to do so again where it
+// did, until it reads on from there. What it has passed is needed when it comes round.
+func TestCursorsGoRound(t *testing.T) {
+	const budget = 1600
+	at := func(first int64) Place { return Place{First: first, Next: first + 100} }
+	lc := new(logCursors)
+	cur := &Cursor{log: lc, start: 1000, pos: 1000, markPos: 1000}
+	lc.cursors = append(lc.cursors, cur)
+	now := int64(0)
+	read := func(from, to int64) {
+		for ; from < to; from += 100 {
+			now += 100
+			cur.move(from, from+100, now, budget)
+		}
+	}
+	use := func(first int64, want float64) {
+		t.Helper()
+		if got := lc.nextUse(at(first), now, budget); math.Abs(got-want) > 1e-6 {
+			t.Errorf("at %d, from %d back to %d: %d is needed in %v, want %v", cur.pos, cur.turn, cur.again, first, got, want)
+		}
+	}
+	never := math.Inf(1)
+
+	read(1000, 3000)
+	use(1000, never) // nobody goes round so far
+	read(1200, 2000)
+	if cur.rate != 1 {
+		t.Fatalf("%v offsets a byte after a jump back, want 1", cur.rate)
+	}
+	use(2500, 500)
+	use(1200, 1000) // 1,000 until it goes back
+	use(1900, 1700)
+	use(1000, never) // before the round
+	use(3000, 1000)  // or else it reads on
+
+	read(1900, 2000) // a little jump changes nothing
+	use(1200, 1000)
+	read(2000, 3000)
+	read(1200, 1300)
+	use(1200, 1700)
+	if cur.rate != 1 {
+		t.Fatalf("%v offsets a byte, going round at the same speed", cur.rate)
+	}
+
+	read(1300, 2400)
+	read(1200, 1300) // a shorter round
+	use(2300, 1000)
+	use(1200, 1100)
+
+	read(1300, 2500) // it reads on
+	use(1200, never)
+	read(5000, 5100)
+	read(3000, 3100) // back, but to where it never was
+	use(3000, never)
 }
 
 // Logs of which nothing is here, and that nobody reads, are forgotten.
