@@ -215,7 +215,8 @@ func (c *Cache) exit(e *entry) {
 	g.mu.Lock()
 	if e.region == main {
 		g.refused++
-		g.ghosts.add(e.hash, true, 4*(len(g.window.list)+len(g.main.list)))
+		g.count(e)
+		g.ghosts.add(e, true, g.ghostsMax())
 	}
 	g.detach(e)
 	g.serve()

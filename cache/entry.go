@@ -61,9 +61,10 @@ type entry struct {
 	letGo   bool   // nobody writes to it any more
 	owed    bool   // failed, but not let go: the run's reference is still out
 	evicted bool
-	again   bool   // it had been evicted, and came back
-	seen    uint32 // hits when it was last looked at for eviction
-	seq     int64  // clock when it was new, or had new hits then
+	again   bool    // it had been evicted, and came back
+	seen    uint32  // hits when it was last looked at for eviction
+	rank    float64 // how much it was used, lately counting more; see ranked
+	seq     int64   // clock when it was new, or had new hits then
 }
 
 // numStripes is how many counts the leases of a chunk are spread over. Two cores

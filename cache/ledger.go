@@ -60,7 +60,9 @@ type ledger struct {
 	main     set
 
 	mainTarget int64 // bytes that main may have when both want more; see adapt
+	largest    int64 // bytes of the largest that was main's
 	pool       []*entry
+	age        float64 // clock in half-lives, each of the budget of its time; see ranked
 	rng        uint64
 	ghosts     ghosts
 
@@ -322,8 +324,9 @@ func (c *Cache) settle(e *entry, good bool) {
 	}
 	switch {
 	case stays:
-		g.adapt(e)
 		e.seq = g.clock.Add(e.size)
+		g.age += float64(e.size) / (halfLife * float64(g.budget))
+		g.adapt(e)
 		g.move(e, window) // the run's reference is now the cache's
 	case e.bound && !e.letGo:
 		// A read may still write into the memory: it stays on the books, and is nobody

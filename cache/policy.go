@@ -29,8 +29,10 @@ type policy struct {
 func newPolicy(maxCost int64, exit func(*entry)) (*policy, error) {
 	rc, err := ristretto.NewCache(&ristretto.Config[string, *entry]{
 		// Ten counters for each entry, as ristretto advises; entries are taken to
-		// be 64 KiB at least. Three bytes a counter.
-		NumCounters:        min(max(maxCost/(64<<10)*10, 1000), 10_000_000),
+		// be 64 KiB at least. With few, what was often used is soon forgotten: where
+		// chunks are smaller than that, the least is enough for 6,000. Three bytes a
+		// counter.
+		NumCounters:        min(max(maxCost/(64<<10)*10, 1<<16), 10_000_000),
 		MaxCost:            max(maxCost, 1),
 		BufferItems:        64, // ristretto's advice
 		IgnoreInternalCost: true,

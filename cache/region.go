@@ -60,13 +60,35 @@ func (a score) worse(b score) bool {
 	return a.seq < b.seq
 }
 
+// halfLife is after how many budgets of new chunks a use counts half. Longer, and
+// what is read often is told apart better as long as that stays the same; shorter,
+// and what was read often gives way sooner to what is now.
+const halfLife = 4
+
+// ranked returns the rank of who had another one, after n more uses: the
+// logarithm of how often it was used, where each use counts half as much after each
+// halfLife. It is that of the uses as they would count had they all been at age 0:
+// so it stays, and ranks of different ages compare.
+func ranked(rank, age float64, n uint32) float64 {
+	return age + math.Log2(math.Exp2(rank-age)+float64(n))
+}
+
+// count notes the hits of an entry since it was last looked at. The caller holds mu.
+func (g *ledger) count(e *entry) {
+	hits := e.hits()
+	if hits == e.seen {
+		return
+	}
+	// Used since: a second chance. When is not known; halfway is, on average.
+	e.seq += (g.clock.Load() - e.seq) / 2
+	e.rank = ranked(e.rank, g.age, hits-e.seen)
+	e.seen = hits
+}
+
 // score values an entry of the window. The caller holds mu.
 func (g *ledger) score(e *entry) score {
+	g.count(e)
 	now := g.clock.Load()
-	if hits := e.hits(); hits != e.seen {
-		// Used since: a second chance. When is not known; halfway is, on average.
-		e.seen, e.seq = hits, e.seq+(now-e.seq)/2
-	}
 	s := score{next: math.Inf(1), seq: e.seq}
 	if e.log != nil {
 		s.next = e.log.nextUse(e.place, now, g.budget)
@@ -146,12 +168,15 @@ func (g *ledger) worst() (victim *entry, dead bool) {
 	return list[0].e, math.IsInf(list[0].s.next, 1)
 }
 
-// coldest returns an entry of main with few hits, nil if everything is leased.
+// coldest returns an entry of main that is used little, nil if everything is leased.
 // The caller holds mu.
 func (g *ledger) coldest() (victim *entry) {
 	all := g.main.list
 	better := func(e *entry) {
-		if !e.leased() && (victim == nil || e.hits() < victim.hits() || e.hits() == victim.hits() && e.seq < victim.seq) {
+		if e.leased() {
+			return
+		}
+		if g.count(e); victim == nil || e.rank < victim.rank {
 			victim = e
 		}
 	}
@@ -187,42 +212,68 @@ func (g *ledger) make(n int64) bool {
 }
 
 // evict frees one chunk that nobody leases: the coldest of main if that has more
-// than its share, else what the window misses least, unless ristretto is to
-// judge it first. False: there is none. The caller holds mu.
+// than its share, else what the window misses least, unless main takes it. False:
+// there is none. The caller holds mu.
 func (g *ledger) evict() bool {
 	for {
-		var (
-			victim *entry
-			dead   bool
-			where  = main
-		)
+		victim, dead := (*entry)(nil), true
 		// Ristretto keeps to the share of main by itself, a little later.
-		if g.bytes[main] > g.mainTarget+g.budget/128 {
+		if g.bytes[main] > g.mainTarget+max(g.budget/128, g.largest) {
 			victim = g.coldest()
 		}
 		if victim == nil {
 			victim, dead = g.worst()
-			where = window
 		}
 		if victim == nil {
-			victim = g.coldest()
-			where = main
+			if victim, dead = g.coldest(), true; victim == nil {
+				return false
+			}
 		}
-		switch {
-		case victim == nil:
-			return false
-		case where == window && dead && g.mainTarget >= victim.size && victim.popular():
-			g.move(victim, main)
-			victim.state.Or(judged)
-			g.offers = append(g.offers, victim)
-		case victim.kill(): // from here on nobody can lease it
-			g.ghosts.add(victim.hash, where == main || dead, 4*(len(g.window.list)+len(g.main.list)))
+		if victim.region == window && dead && g.mainTarget >= victim.size && victim.popular() {
+			if victim = g.contest(victim); victim == nil {
+				continue
+			}
+		}
+		if victim.kill() { // from here on nobody can lease it
+			g.ghosts.add(victim, dead, g.ghostsMax())
 			g.move(victim, freed)
 			victim.evicted = true
 			g.evicted++
 			return true
 		}
 	}
+}
+
+// contest has main take an entry from the window, and returns which is to be evicted
+// instead, nil if none is yet. While main has room it takes what it gets. Then what was
+// used twice as much as its coldest takes that one's place, whatever ristretto
+// remembers of times that are over. It is to be that much: of chunks that are read in turn, more
+// than there is room for, each looks a little better than those that were not
+// read for longer, and none would stay until its turn. The rest ristretto judges, one at
+// a time: what main loses to those that it takes in haste it does not get back. The
+// caller holds mu.
+func (g *ledger) contest(e *entry) *entry {
+	if g.bytes[main]+e.size > g.mainTarget {
+		other := g.coldest()
+		if other != nil && e.rank > other.rank+1 {
+			g.promote(e)
+			return other
+		}
+		if g.bytes[main] > g.mainTarget { // ristretto has not judged the one before
+			return e
+		}
+	}
+	g.promote(e)
+	return nil
+}
+
+// promote moves an entry to main, and has it offered to ristretto. The caller holds
+// mu.
+func (g *ledger) promote(e *entry) {
+	g.move(e, main)
+	g.largest = max(g.largest, e.size)
+	e.state.Or(judged)
+	g.offers = append(g.offers, e)
 }
 
 // popular says whether an entry that no cursor will reach deserves ristretto's
@@ -239,16 +290,18 @@ func (e *entry) popular() bool {
 	return e.hits() > 0 // of no stream that is known
 }
 
-// adapt moves the border between window and main by what a chunk that comes back
-// tells: one that left while a cursor was on its way needed more window, one
-// that left because nobody was known to need it, or from main, more main. The
-// caller holds mu.
+// adapt ranks a chunk that has come, and moves the border between window and main by
+// what one that comes back tells: one that left while a cursor was on its way needed
+// more window, one that left because nobody was known to need it, or from main, more
+// main. The caller holds mu.
 func (g *ledger) adapt(e *entry) {
-	frequency, ok := g.ghosts.take(e.hash)
+	old, ok := g.ghosts.take(e.hash)
 	if !ok {
+		e.rank = g.age
 		return
 	}
-	if e.again = frequency; frequency {
+	e.rank = ranked(old.rank, g.age, 1)
+	if e.again = old.frequency; old.frequency {
 		g.mainTarget += e.size
 	} else {
 		g.mainTarget -= e.size
@@ -271,30 +324,34 @@ type ghosts struct {
 
 type ghost struct {
 	slot      int
+	rank      float64
 	frequency bool // what would have kept it is knowing how often it is used
 }
 
-func (s *ghosts) add(hash uint64, frequency bool, limit int) {
+// ghostsMax is how many are remembered: four for each chunk that is here.
+func (g *ledger) ghostsMax() int { return 4 * (len(g.window.list) + len(g.main.list)) }
+
+func (s *ghosts) add(e *entry, frequency bool, limit int) {
 	if s.at == nil {
 		s.at = make(map[uint64]ghost)
 	}
 	limit = max(limit, 64)
 	if len(s.ring) < limit {
-		s.at[hash] = ghost{len(s.ring), frequency}
-		s.ring = append(s.ring, hash)
+		s.at[e.hash] = ghost{len(s.ring), e.rank, frequency}
+		s.ring = append(s.ring, e.hash)
 		return
 	}
 	s.next = (s.next + 1) % len(s.ring)
 	if old := s.ring[s.next]; s.at[old].slot == s.next {
 		delete(s.at, old)
 	}
-	s.ring[s.next] = hash
-	s.at[hash] = ghost{s.next, frequency}
+	s.ring[s.next] = e.hash
+	s.at[e.hash] = ghost{s.next, e.rank, frequency}
 }
 
 // take forgets a ghost.
-func (s *ghosts) take(hash uint64) (frequency, ok bool) {
-	g, ok := s.at[hash]
+func (s *ghosts) take(hash uint64) (old ghost, ok bool) {
+	old, ok = s.at[hash]
 	delete(s.at, hash)
-	return g.frequency, ok
+	return old, ok
 }

@@ -129,8 +129,9 @@ func TestHitRatioOfFollowers(t *testing.T) {
 	}
 }
 
-// A few chunks of many are read often, by nobody who reads in sequence.
-func TestHitRatioOfFavourites(t *testing.T) {
+// favourites reads a few of many chunks often, by nobody who reads in sequence, and
+// returns the share of hits. Every shift reads it is others that are read often; 0: never.
+func favourites(t testing.TB, n, shift int) (ratio float64) {
 	const size, chunks = 64, 50_000
 	c, err := New(Options{MemoryBytes: 2048 * size})
 	if err != nil {
@@ -142,11 +143,10 @@ func TestHitRatioOfFavourites(t *testing.T) {
 	z := rand.NewZipf(rng, 1.01, 1, chunks-1)
 	var l Lease
 	hits := 0
-	n := 150_000
-	if raceDetector {
-		n = 15_000
-	}
-	for range n {
+	for i := range n {
+		if shift > 0 && i > 0 && i%shift == 0 {
+			where = rng.Perm(chunks)
+		}
 		at := where[z.Uint64()]
 		if o, _ := c.Acquire(key(1, at), size, nil, &l); o == Missing {
 			var r Reservation
@@ -156,15 +156,86 @@ func TestHitRatioOfFavourites(t *testing.T) {
 			_, f := c.Acquire(key(1, at), size, &r, &l)
 			f.Place(Place{First: int64(at), Next: int64(at + 1)})
 			f.Done()
+			c.policy.rc.Wait() // as long as a fetch takes it has time to judge
 		} else {
 			hits++
 		}
 		l.Release()
 	}
 	st := check(t, c)
-	t.Logf("hit ratio %.3f; %d of %d bytes are main's", float64(hits)/float64(n), st.Main, st.Used)
-	// Least recently used has .60 of so short a trace, the optimum .74.
-	if !raceDetector && float64(hits)/float64(n) < .55 {
-		t.Errorf("hit ratio %.3f", float64(hits)/float64(n))
+	ratio = float64(hits) / float64(n)
+	t.Logf("hit ratio %.3f; %d of %d bytes are main's", ratio, st.Main, st.Used)
+	return ratio
+}
+
+// What is read often is kept: of so short a trace least recently used has .60, the optimum is
+// .74. Nothing is kept for good because it was read often once: ristretto alone,
+// which forgets after as many reads as it has counters, has FORGET where that changes.
+func TestHitRatioOfFavourites(t *testing.T) {
+	n := 150_000
+	if raceDetector {
+		n = 15_000
+	}
+	if ratio := favourites(t, n, 0); !raceDetector && ratio < .68 {
+		t.Errorf("hit ratio %.3f", ratio)
+	}
+	if ratio := favourites(t, n, n/5); !raceDetector && ratio < .59 {
+		t.Errorf("hit ratio %.3f where favourites change", ratio)
+	}
+}
+
+// Readers that go round and round one log that is longer than there is room for: all but
+// what does not fit is kept, where least recently used keeps nothing in time. So is half
+// of that where nobody knows of the readers.
+func TestHitRatioOfRounds(t *testing.T) {
+	const size, capacity, chunks, rounds = 64, 256, 384, 20
+	for _, tc := range []struct {
+		readers int
+		known   bool
+		least   float64
+	}{{1, true, .60}, {2, true, .60}, {3, true, .60}, {2, false, .42}} {
+		c, err := New(Options{MemoryBytes: capacity * size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		cursors := make([]*Cursor, tc.readers)
+		for i := range cursors {
+			if tc.known {
+				cursors[i] = c.Announce(Log{}, int64(100*i*chunks/tc.readers))
+			}
+		}
+		var l Lease
+		n, hits := 0, 0
+		for i := range rounds * chunks {
+			for r, cur := range cursors {
+				at := (i + r*chunks/tc.readers) % chunks
+				k, p := key(1, at), Place{First: int64(100 * at), Next: int64(100*at + 100)}
+				if o, _ := c.Acquire(k, size, nil, &l); o == Missing {
+					var room Reservation
+					if !c.TryReserve(size, &room) {
+						t.Fatalf("no room: %+v", c.Stats())
+					}
+					_, f := c.Acquire(k, size, &room, &l)
+					f.Place(p)
+					f.Done()
+					c.policy.rc.Wait()
+				} else {
+					hits++
+				}
+				l.Release()
+				if cur != nil {
+					cur.Read(p.First, p.Next)
+				}
+				n++
+			}
+		}
+		check(t, c)
+		// The optimum has .63 to .66: two thirds of all rounds but the first.
+		ratio := float64(hits) / float64(n)
+		t.Logf("%d readers, known %v: hit ratio %.3f", tc.readers, tc.known, ratio)
+		if ratio < tc.least {
+			t.Errorf("%d readers, known %v: hit ratio %.3f, want %.2f", tc.readers, tc.known, ratio, tc.least)
+		}
 	}
 }
