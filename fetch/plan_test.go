@@ -241,22 +241,28 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// What is fetched in vain puts the brake on, and what is not lets it go again.
+// What is fetched in vain puts the brake on, and what is not lets it go again; the sooner
+// the less memory there is for it.
 func TestBrake(t *testing.T) {
-	var w waste
-	w.note(16<<20, 16<<20)
-	if w.brake() != 0 {
-		t.Error("braked by too little to judge")
-	}
-	w.note(64<<20, 30<<20)
-	if w.brake() != 3 {
-		t.Errorf("brake %d where half is in vain", w.brake())
-	}
-	for range 20 {
-		w.note(64<<20, 1<<20)
-	}
-	if w.brake() != 0 {
-		t.Errorf("brake %d where nothing is in vain any more", w.brake())
+	for _, budget := range []int64{1 << 30, 64 << 20} {
+		var w waste
+		mib := min(budget, memoryOfWaste) / 256
+		note := func(spent, lost int64) { w.note(spent*mib, lost*mib, budget) }
+		brake := func() int { return w.brake(budget) }
+		note(16, 16)
+		if brake() != 0 {
+			t.Errorf("budget %d: braked by too little to judge", budget)
+		}
+		note(64, 30)
+		if brake() != 3 {
+			t.Errorf("budget %d: brake %d where half is in vain", budget, brake())
+		}
+		for range 20 {
+			note(64, 1)
+		}
+		if brake() != 0 {
+			t.Errorf("budget %d: brake %d where nothing is in vain any more", budget, brake())
+		}
 	}
 }
 

@@ -100,13 +100,13 @@ func (r *Reader) vain(wasted, saved int64) {
 // lost notes bytes that were fetched ahead in vain.
 func (r *Reader) lost(n int64) {
 	r.stats.wasted.Add(n)
-	r.waste.note(0, n)
+	r.waste.note(0, n, r.cache.MemoryBytes())
 }
 
 // eager says that s is worth fetching ahead for: it was announced, or has read in
 // sequence often enough. That is more often when much is fetched in vain.
 func (r *Reader) eager(s *stream) bool {
-	return !s.over && (s.hint != Detect || s.reads > 1 && (s.window > 0 || s.reads >= 2<<r.waste.brake()))
+	return !s.over && (s.hint != Detect || s.reads > 1 && (s.window > 0 || s.reads >= 2<<r.waste.brake(r.cache.MemoryBytes())))
 }
 
 // plan sets how much may be ahead of s, and in what runs. It is false if nothing
@@ -117,7 +117,7 @@ func (r *Reader) plan(s *stream, chunk int64) bool {
 	}
 	_, rate := r.meter.known()
 	paced := s.aheadClass() == endpoint.TailPrefetch && rate > 0 && rate < slowConnection
-	share := r.streams.share(s, time.Now(), r.cache.MemoryBytes(), paced) >> r.waste.brake()
+	share := r.streams.share(s, time.Now(), r.cache.MemoryBytes(), paced) >> r.waste.brake(r.cache.MemoryBytes())
 	if s.hint == Tail {
 		share = min(share, 2*chunk)
 	}
@@ -409,7 +409,7 @@ func (r *Reader) runAhead(ctx context.Context, s *stream, l *leg, run span, tena
 func (r *Reader) note(s *stream, l *leg, c int) {
 	p := piece{l.start + l.t.Table.Start(c), l.start + min(l.t.Table.Start(c+1), l.t.Table.LogSize())}
 	r.stats.ahead.Add(p.to - p.from)
-	r.waste.note(p.to-p.from, 0)
+	r.waste.note(p.to-p.from, 0, r.cache.MemoryBytes())
 	if n := len(s.issued); n > 0 && s.issued[n-1].to == p.from {
 		s.issued[n-1].to = p.to
 		return
@@ -447,23 +447,25 @@ type waste struct {
 	lost  float64 // of those, in vain
 }
 
-// memoryOfWaste is over how many bytes waste is averaged.
+// memoryOfWaste is over how many bytes waste is averaged, at most: no more than the
+// budget, lest a small cache be filled many times with what nobody reads before that is
+// noticed.
 const memoryOfWaste = 256 << 20
 
-func (w *waste) note(spent, lost int64) {
+func (w *waste) note(spent, lost, budget int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	fade := 1 - min(float64(spent)/memoryOfWaste, 1)
+	fade := 1 - min(float64(spent)/float64(min(memoryOfWaste, budget)), 1)
 	w.spent = w.spent*fade + float64(spent)
 	w.lost = w.lost*fade + float64(lost)
 }
 
 // brake returns how often what is fetched ahead is to be halved: not at all as
 // long as a tenth of it is in vain at most.
-func (w *waste) brake() int {
+func (w *waste) brake(budget int64) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.spent < 32<<20 { // too little to judge
+	if w.spent < float64(min(memoryOfWaste, budget)/8) { // too little to judge
 		return 0
 	}
 	switch share := w.lost / w.spent; {

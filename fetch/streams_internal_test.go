@@ -104,7 +104,7 @@ func TestPlanOfAStream(t *testing.T) {
 		t.Helper()
 		r, x := aloft(t)
 		r.meter.note(chunk, rate, time.Millisecond, time.Second) // bytes/s, nearly
-		r.waste.note(64<<20, lost)
+		r.waste.note(64<<20, lost, r.cache.MemoryBytes())
 		s := r.single(cache.Log{}, 0)
 		s.hint, s.hurry = Sequential, hurry
 		s.enter(x, 3, 3, 0, 1)
