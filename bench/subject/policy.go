@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/segtier/segtier/bench/job"
 	"github.com/segtier/segtier/bench/policy"
@@ -14,6 +15,10 @@ import (
 
 // traceChunk is the size of a chunk here; a policy counts chunks, not bytes.
 const traceChunk = 4 << 10
+
+// traceRun is the longest run, in chunks: as many as the default has of a MiB, so that what
+// is fetched ahead takes as many chunks as it would there.
+const traceRun = 16
 
 // tracePolicy runs the trace Name through Reader.Fetch: each access fetches the one
 // batch of a chunk. A hit is an access that no chunk had to be fetched for; what is
@@ -43,6 +48,8 @@ func tracePolicy(ctx context.Context, j job.Job, m *job.Meter) (values map[strin
 		return nil, err
 	}
 	j.Memory = int64(trace.Capacity) * traceChunk
+	j.Param = maps.Clone(j.Param)
+	j.Param["runBytes"] = traceRun * traceChunk
 	store := &local{}
 	r, err := newRig(j, tier, meta, store)
 	if err != nil {

@@ -70,7 +70,7 @@ func newRig(j job.Job, tier *weather.Tier, meta metadata.Store, store objstore.S
 	if r.cache, err = cache.New(cache.Options{MemoryBytes: j.Memory}); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
-	if r.reader, err = fetch.New(meta, r.ep, r.cache, fetch.Options{}); err != nil {
+	if r.reader, err = fetch.New(meta, r.ep, r.cache, fetch.Options{RunBytes: int64(j.Param["runBytes"])}); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
 	return r, nil
