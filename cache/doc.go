@@ -44,20 +44,28 @@
 // knows cursors ([Cache.Announce]): of readers that hosts tell of, and of those that
 // whoever reads through the cache has found by their reads. A chunk's next use is
 // when the first cursor on its way reaches it, by distance and speed; a cursor that
-// is late is expected to be late for as long again. Evicted is what nobody is known to
-// need, the least recently used first, then what is needed last: the worst of
-// 32 samples and of what earlier samples left.
+// is late is expected to be late for as long again, and one that went back to what it had
+// read, to go round: then what it has just read is what it needs last. Evicted is what
+// nobody is known to need, the least recently used first, then what is needed last: the
+// worst of 32 samples and of what earlier samples left.
 //
 // Time is counted in bytes that became resident, so that decisions follow from the
 // requests alone, and nothing ages while nothing is fetched.
 //
 // What no cursor will reach, but two streams have read, or what comes back after
-// it was evicted, is offered to ristretto, which compares how often chunks were
-// asked for. Main, what ristretto holds, begins with a tenth of the budget; whoever
-// earns more takes from the other. A chunk that comes back, and was evicted while a
-// cursor was on its way, moves the border by its size in favour of the window; one
-// that no cursor was known to need, or that was main's, in favour of main. While there
-// is room, both take it.
+// it was evicted, is main's if it earns it. While main has room it takes all of those.
+// Then what was used twice as much as main's coldest takes that one's place: in a sum of
+// uses that count half after each four budgets of new chunks, and that those which were
+// evicted keep for a while. The rest is offered to ristretto, one at a time, which
+// compares how often chunks were asked for, with a longer memory. So what is read often
+// is told from what is not where that stays the same, gives way within a few budgets
+// where it does not, and of chunks that are read in turn, more than there is room for,
+// the same ones stay.
+//
+// Main begins with a tenth of the budget; whoever earns more takes from the other. A chunk
+// that comes back, and was evicted while a cursor was on its way, moves the border by its
+// size in favour of the window; one that no cursor was known to need, or that was
+// main's, in favour of main. While there is room, both take it.
 //
 // # Ristretto
 //
