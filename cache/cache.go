@@ -176,6 +176,7 @@ func (c *Cache) bind(e *entry) []byte {
 	late := e.region != filling
 	if !late { // else it may be freed, which bury reads without the lock
 		e.bound = true
+		g.taken += e.size
 	}
 	size := int(e.size)
 	g.mu.Unlock()
@@ -296,6 +297,7 @@ func (c *Cache) Close() {
 type Stats struct {
 	Budget, Used                              int64 // bytes
 	Reserved, Filling, Window, Main, Detached int64 // bytes
+	Bound                                     int64 // of Filling, bytes whose memory is taken: a read has come to them
 	Chunks                                    int   // findable: resident or in flight
 	Waiting                                   int   // callers in Reserve
 	Hits, Joins, Leads                        int64 // outcomes of Acquire so far
@@ -328,7 +330,7 @@ func (c *Cache) Stats() Stats {
 	defer g.mu.Unlock()
 	st.Budget, st.Used, st.Reserved = g.budget, g.used(), g.reserved
 	st.Filling, st.Window, st.Main, st.Detached = g.bytes[filling], g.bytes[window], g.bytes[main], g.bytes[detached]
-	st.Waiting = len(g.queue)
+	st.Bound, st.Waiting = g.taken, len(g.queue)
 	st.Evicted, st.Refused = g.evicted, g.refused
 	return st
 }

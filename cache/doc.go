@@ -99,8 +99,9 @@
 // pages, where the system gives them: a fill touches its slab for the first time, in
 // 256 faults or in one. Free slabs beyond 16 MiB are given
 // back, as are arenas that are free, and after Close the last lease takes the last
-// arena with it. A [Fill] takes its slab when [Fill.Buf] is called, and is its only
-// writer. If it fails while the read still runs (at Close, or by a panic) the slab
+// arena with it. A [Fill] is on the books from the start, takes its slab when
+// [Fill.Buf] is called, which is when its first byte is about to come (Stats.Bound), and
+// is its only writer. If it fails while the read still runs (at Close, or by a panic) the slab
 // stays on the books, and is nobody else's, until [Fill.Release].
 //
 // Under the race detector, which does not see such memory, where mappings are not

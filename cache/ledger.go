@@ -56,6 +56,7 @@ type ledger struct {
 
 	reserved int64
 	bytes    [freed]int64 // by region
+	taken    int64        // of those that are filled, bytes that have memory
 	window   set
 	main     set
 
@@ -317,6 +318,9 @@ func (c *Cache) settle(e *entry, good bool) {
 	defer c.unlock()
 	if good {
 		e.letGo = true
+	}
+	if e.bound {
+		g.taken -= e.size
 	}
 	stays := good && !e.dropped && !g.closed
 	if good { // else whoever fills it may be writing the note still, as it may the bytes

@@ -62,7 +62,7 @@ func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, tena
 		r.stats.dataBytes.Add(n)
 		_, readErr := r.ep.Read(ctx, endpoint.ReadRequest{
 			Key: objectKey, ObjectSize: loc.ObjectSize, Tenant: tenant,
-			Pieces: []endpoint.Piece{{Buf: fill.Buf(), NoVerify: true}},
+			Pieces: []endpoint.Piece{{Len: int(n), NoVerify: true}}, Bind: func(int) []byte { return fill.Buf() },
 		})
 		if readErr == nil {
 			r.meter.note(n, 0, time.Since(began), time.Since(began))

@@ -78,66 +78,92 @@ func (r *Reader) run(ctx context.Context, t *tail, o order, f *flight) error {
 	if !ok {
 		return errSought
 	}
+	x := ride{r: r, f: f, wanted: f.fills, unbound: f.fills}
 	req := endpoint.ReadRequest{
 		Key: t.key, Off: t.Table.Start(run.from), ObjectSize: t.loc.ObjectSize, IfMatch: t.lastSeen(),
 		Urgency: f.urgency, Stream: o.stream, Tenant: o.tenant,
-		Pieces: make([]endpoint.Piece, 0, run.len()),
+		Pieces: make([]endpoint.Piece, 0, run.len()), Bind: x.bind, Done: x.landed,
 	}
 	var bytes, gaps int64
-	var scratch []byte
 	left := f.fills
 	for c := run.from; c < run.to; c++ {
 		n := t.Table.Len(c)
 		bytes += n
+		p := endpoint.Piece{Len: int(n), CRC32C: t.Table.Chunks[c].CRC32C}
 		if int(left[0].Key().Chunk) == c {
-			req.Pieces = append(req.Pieces, endpoint.Piece{Buf: left[0].Buf(), CRC32C: t.Table.Chunks[c].CRC32C})
 			left = left[1:]
-			continue
+		} else {
+			gaps += n
+			p.NoVerify = true
 		}
-		gaps += n
-		if scratch == nil {
-			scratch = make([]byte, t.Table.ChunkSize) // gaps are few and inside: never the shorter last chunk alone
-		}
-		req.Pieces = append(req.Pieces, endpoint.Piece{Buf: scratch[:n], NoVerify: true})
+		req.Pieces = append(req.Pieces, p)
 	}
 	r.stats.dataBytes.Add(bytes)
 	r.stats.gaps.Add(gaps)
-	err := r.read(ctx, t, &req, f)
+	err := x.read(ctx, &req)
 	if err != nil {
 		err = &damage{key: t.key, off: t.Table.Start(run.from), n: bytes, err: err}
 	}
 	return err
 }
 
+// ride is a run while it is read.
+type ride struct {
+	r       *Reader
+	f       *flight
+	done    int           // pieces that are there
+	past    int           // pieces of the run before those of the GET that goes on
+	wanted  []cache.Fill  // that are not there yet
+	unbound []cache.Fill  // that have no memory yet
+	scratch []byte        // for what is here already
+	began   time.Time     // when it was asked for
+	first   time.Duration // until the first piece was there
+}
+
+// bind gives a chunk its memory, when its first byte is about to be read.
+func (x *ride) bind(i int) []byte {
+	t, c := x.f.t, x.f.run.from+x.past+i
+	if len(x.unbound) > 0 && int(x.unbound[0].Key().Chunk) == c {
+		f := x.unbound[0]
+		x.unbound = x.unbound[1:]
+		return f.Buf()
+	}
+	if x.scratch == nil {
+		x.scratch = make([]byte, t.Table.ChunkSize) // gaps are few and inside: never the shorter last chunk alone
+	}
+	return x.scratch[:t.Table.Len(c)]
+}
+
+// landed publishes a chunk that is there.
+func (x *ride) landed(int) {
+	c := x.f.run.from + x.done
+	if x.done++; x.done == 1 {
+		x.first = time.Since(x.began)
+	}
+	if len(x.wanted) > 0 && int(x.wanted[0].Key().Chunk) == c {
+		x.r.annotate(x.f.t, x.wanted[0])
+		x.f.landed()
+		x.wanted = x.wanted[1:]
+	}
+}
+
 // read makes the GET. An object with another identity than before is read once
 // without asking for one: the sums are the identity that counts, and a store
 // may have moved the object.
-func (r *Reader) read(ctx context.Context, t *tail, req *endpoint.ReadRequest, f *flight) error {
-	done, from, fills := 0, f.run.from, f.fills
-	began, first := time.Now(), time.Duration(0)
-	req.Done = func(int) {
-		c := from + done
-		if done++; done == 1 {
-			first = time.Since(began)
-		}
-		if len(fills) > 0 && int(fills[0].Key().Chunk) == c {
-			r.annotate(t, fills[0])
-			f.landed()
-			fills = fills[1:]
-		}
-	}
+func (x *ride) read(ctx context.Context, req *endpoint.ReadRequest) error {
+	r, t, from := x.r, x.f.t, x.f.run.from
+	x.began = time.Now()
 	r.stats.dataGets.Add(1)
 	info, err := r.ep.Read(ctx, *req)
 	if errors.Is(err, objstore.ErrChanged) {
-		for _, p := range req.Pieces[:done] {
-			req.Off += int64(len(p.Buf))
-		}
-		req.Pieces, req.IfMatch = req.Pieces[done:], ""
+		x.past = x.done
+		req.Off = t.Table.Start(from + x.done)
+		req.Pieces, req.IfMatch = req.Pieces[x.done:], ""
 		r.stats.dataGets.Add(1)
 		info, err = r.ep.Read(ctx, *req)
 	} else if err == nil {
 		n := t.Table.Len(from)
-		r.meter.note(n, min(t.Table.Start(from+done), t.Table.LogSize())-t.Table.Start(from)-n, first, time.Since(began))
+		r.meter.note(n, min(t.Table.Start(from+x.done), t.Table.LogSize())-t.Table.Start(from)-n, x.first, time.Since(x.began))
 	}
 	if err == nil {
 		t.seen(info.Identity)

@@ -16,6 +16,9 @@
 //     concerned. A wrong checksum is fetched once more, since it may have been
 //     wrong on the way; the second one is objstore.ErrCorrupt. What was wrong in the
 //     middle of an answer begins the next one, and only from then on counts.
+//   - Memory for a piece is asked for (ReadRequest.Bind) when an answer was checked and the
+//     first byte of the piece is about to be read, once; one body at a time is read
+//     into it. A Read that waits holds none for what has not begun to come.
 //   - Retries are bounded, wait between tries (full jitter), and end with ctx. Errors
 //     that another try cannot cure are returned at once: ErrNotExist, ErrRange,
 //     ErrChanged, ErrConflict, ErrReadOnly, ErrRefused, ErrFull, ErrClosed.

@@ -45,6 +45,7 @@ type sceneReader struct {
 	req      ReadRequest
 	want     []byte
 	patience time.Duration // 0 is endless
+	late     bool          // memory is bound when it is needed
 }
 
 func drawScene(t *rapid.T) *scene {
@@ -61,6 +62,9 @@ func drawScene(t *rapid.T) *scene {
 	for range rapid.IntRange(1, 4).Draw(t, "readers") {
 		r := sceneReader{patience: rapid.SampledFrom([]time.Duration{0, 0, 0, 1, time.Millisecond, time.Second, 30 * time.Second}).Draw(t, "patience")}
 		r.req, r.want = someRead(t, s.data)
+		if r.late = rapid.Bool().Draw(t, "late"); r.late {
+			bindLate(&r.req)
+		}
 		s.readers = append(s.readers, r)
 	}
 	if rapid.IntRange(0, 4).Draw(t, "close") == 0 {

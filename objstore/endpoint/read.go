@@ -40,6 +40,13 @@ type ReadRequest struct {
 	// Pieces are filled in order, without gaps between them.
 	Pieces []Piece
 
+	// Bind gives the memory of piece i if it came without: it is called once for each
+	// such piece, in order, from the goroutine of Read, when the first byte of the
+	// piece is about to be read from a body. A Read that waits, for a slot, for an
+	// answer or for its next try, holds no memory for what is to come. What it returns
+	// has the length of the piece and becomes its Buf.
+	Bind func(i int) []byte
+
 	// Done, if not nil, is called with the index of each piece in order, as soon
 	// as it is filled and verified, from the goroutine of Read, while the rest
 	// still arrives. From then on Read does not touch the piece. Done must not
@@ -49,9 +56,18 @@ type ReadRequest struct {
 
 // Piece is a part of a ReadRequest that has a checksum of its own.
 type Piece struct {
-	Buf      []byte // filled completely; not empty; Read's until Done or its return
+	Buf      []byte // filled completely; Read's until Done or its return. Nil: Bind gives it
+	Len      int    // of a piece without Buf, in bytes; not 0
 	CRC32C   uint32 // recorded sum of those bytes
 	NoVerify bool   // there is no recorded sum: the caller checks the bytes itself
+}
+
+// size returns the bytes of the piece.
+func (p *Piece) size() int {
+	if p.Buf != nil {
+		return len(p.Buf)
+	}
+	return p.Len
 }
 
 func (r *ReadRequest) validate() error {
@@ -65,7 +81,8 @@ func (r *ReadRequest) validate() error {
 		return fmt.Errorf("read of %d pieces from byte %d of an object of %d bytes makes no sense", len(r.Pieces), r.Off, r.ObjectSize)
 	}
 	for i := range r.Pieces {
-		if len(r.Pieces[i].Buf) == 0 {
+		p := &r.Pieces[i]
+		if p.size() <= 0 || p.Buf == nil && r.Bind == nil {
 			return fmt.Errorf("read into an empty buffer (piece %d)", i)
 		}
 	}
@@ -79,7 +96,7 @@ func (r *ReadRequest) validate() error {
 func (r *ReadRequest) size() int64 {
 	var n int64
 	for i := range r.Pieces {
-		n += int64(len(r.Pieces[i].Buf))
+		n += int64(r.Pieces[i].size())
 	}
 	return n
 }
@@ -229,6 +246,11 @@ func (r *reading) drain(body io.Reader) error {
 	empty := 0
 	for {
 		p := &r.req.Pieces[r.piece]
+		if p.Buf == nil {
+			if err := r.bind(p); err != nil {
+				return err
+			}
+		}
 		r.call.arm()
 		n, err := body.Read(p.Buf[r.fill:min(len(p.Buf), r.fill+step)])
 		if n > 0 {
@@ -253,6 +275,20 @@ func (r *reading) drain(body io.Reader) error {
 		}
 	}
 }
+
+// bind takes memory for the piece whose bytes come next. The answer has been checked:
+// nobody else's body is ever read into it.
+func (r *reading) bind(p *Piece) error {
+	b := r.req.Bind(r.piece)
+	if len(b) != p.Len {
+		return r.failed(fmt.Errorf("%w: %d bytes for piece %d of %d", errUnbound, len(b), r.piece, p.Len))
+	}
+	p.Buf = b
+	return nil
+}
+
+// errUnbound is permanent: the caller's mistake.
+var errUnbound = errors.New("memory of another length than the piece")
 
 // take accounts for bytes that have arrived.
 func (r *reading) take(b []byte) {
