@@ -22,6 +22,7 @@ type call struct {
 	timer    *time.Timer             // cancels ctx when it runs out; nil until armed
 	patience time.Duration           // how long it is set to
 
+	urgency *Urgency // of a Read, that is told of pauses; nil: nobody asks
 	limiter *limiter // that hears of this attempt's outcome; nil for none
 	lessons uint64   // what it knew when the attempt began
 }
@@ -204,6 +205,10 @@ func (c *call) interrupted() error {
 func (c *call) sleep(d time.Duration) error {
 	if d <= 0 {
 		return nil
+	}
+	if c.urgency != nil {
+		c.urgency.paused.Store(true)
+		defer c.urgency.paused.Store(false)
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -39,9 +39,10 @@ func (c Class) String() string {
 // Read. Its methods may be called concurrently, before the Read, during and after
 // it.
 type Urgency struct {
-	class atomic.Uint32
-	queue atomic.Pointer[slots]  // where the Read has ever waited; nil: nowhere
-	also  atomic.Pointer[string] // tenant who waits for the Read too, the latest; nil: none
+	class  atomic.Uint32
+	queue  atomic.Pointer[slots]  // where the Read has ever waited; nil: nowhere
+	also   atomic.Pointer[string] // tenant who waits for the Read too, the latest; nil: none
+	paused atomic.Bool            // the Read waits for its next try
 
 	waiter *waiter // of the Read; guarded by queue.mu
 }
@@ -86,4 +87,19 @@ func (u *Urgency) raised() {
 	if s := u.queue.Load(); s != nil {
 		s.raise(u)
 	}
+}
+
+// Waiting reports whether the Read waits for its turn: for a slot, or for its next try.
+// Its next GET, if any, comes after its next call of ReadRequest.Turn.
+func (u *Urgency) Waiting() bool {
+	if u.paused.Load() {
+		return true
+	}
+	s := u.queue.Load()
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return u.waiter != nil
 }

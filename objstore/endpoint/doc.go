@@ -19,6 +19,9 @@
 //   - Memory for a piece is asked for (ReadRequest.Bind) when an answer was checked and the
 //     first byte of the piece is about to be read, once; one body at a time is read
 //     into it. A Read that waits holds none for what has not begun to come.
+//   - What a Read reads may be decided when it has its slot (ReadRequest.Turn), as long as
+//     no byte of it has come. What is more than it has waited for is within the
+//     bounds too, and on the account of the stream whose it is.
 //   - Retries are bounded, wait between tries (full jitter), and end with ctx. Errors
 //     that another try cannot cure are returned at once: ErrNotExist, ErrRange,
 //     ErrChanged, ErrConflict, ErrReadOnly, ErrRefused, ErrFull, ErrClosed.
@@ -59,7 +62,8 @@
 //
 // # Not handled
 //
-// There is no cache and no joining of equal reads: package cache does both.
+// There is no cache and no joining of equal reads, which package cache does, nor of
+// neighbouring ones: whoever knows that they are may do that in ReadRequest.Turn.
 // Sealing an object may keep a store busy for minutes, and is bounded by ctx alone.
 // There is no circuit breaker: with the retry budget a store that is down gets one
 // request for each call, and a call fails after one.

@@ -40,6 +40,12 @@ type ReadRequest struct {
 	// Pieces are filled in order, without gaps between them.
 	Pieces []Piece
 
+	// Turn, if not nil, says what to read when it is the Read's turn, before each GET as
+	// long as no byte has come: Off and Pieces, which the Read has waited for until then,
+	// are replaced by what it returns. What is more than was waited for it has from
+	// Turn.Take. An error ends the Read, with no GET. It must not block: a slot waits.
+	Turn func(t *Turn) (off int64, pieces []Piece, err error)
+
 	// Bind gives the memory of piece i if it came without: it is called once for each
 	// such piece, in order, from the goroutine of Read, when the first byte of the
 	// piece is about to be read from a body. A Read that waits, for a slot, for an
@@ -109,7 +115,7 @@ func (r *ReadRequest) size() int64 {
 // a checksum, the *checksum.MismatchError.
 func (e *Endpoint) Read(ctx context.Context, req ReadRequest) (objstore.Info, error) {
 	r := reading{req: req, identity: req.IfMatch, size: req.size(), suspect: -1}
-	at := objstore.Error{Op: "get", Key: req.Key, Off: req.Off, Len: r.size}
+	at := r.at()
 	if err := req.validate(); err != nil {
 		at.Err = err
 		return objstore.Info{}, &at
@@ -120,7 +126,7 @@ func (e *Endpoint) Read(ctx context.Context, req ReadRequest) (objstore.Info, er
 		return objstore.Info{}, &at
 	}
 	defer c.end()
-	r.call = c
+	r.call, c.urgency = c, req.Urgency
 	for {
 		err := c.ready()
 		if err == nil {
@@ -130,7 +136,7 @@ func (e *Endpoint) Read(ctx context.Context, req ReadRequest) (objstore.Info, er
 			c.succeeded()
 			return r.info, nil
 		}
-		if err = c.retry(err, at); err != nil {
+		if err = c.retry(err, r.at()); err != nil {
 			if errors.Is(err, objstore.ErrCorrupt) {
 				e.opts.Logger.WarnContext(ctx, "object is damaged", "err", err)
 			}
@@ -153,6 +159,13 @@ type reading struct {
 	crc     uint32
 	began   int // piece with which the latest answer began
 	suspect int // piece that was wrong at the beginning of an answer; -1 none
+
+	touched bool // a byte has come: what is read stays what it is
+}
+
+// at is the error of the whole Read, as it is by now.
+func (r *reading) at() objstore.Error {
+	return objstore.Error{Op: "get", Key: r.req.Key, Off: r.req.Off, Len: r.size}
 }
 
 // class returns who waits, by now.
@@ -166,20 +179,23 @@ func (r *reading) class() Class {
 // attempt makes one GET for everything that is still missing.
 func (r *reading) attempt() error {
 	c, e := r.call, r.call.e
-	off, n := r.req.Off+r.got, r.size-r.got
 	r.began = r.piece
-	w, err := e.slots.acquireAs(c.ctx, want{line(r.class()), r.req.Stream, r.req.Tenant, n}, r.req.Urgency)
+	w, err := e.slots.acquireAs(c.ctx, want{line(r.class()), r.req.Stream, r.req.Tenant, r.size - r.got}, r.req.Urgency)
 	if err != nil {
 		return err
 	}
+	w, err = r.turn(w)
 	defer e.slots.release(w)
+	if err != nil {
+		return err
+	}
 	c.learn(e.readLimit)
 	if r.got > 0 {
 		e.stats.resumes.Add(1)
 	}
 	c.arm()
 	defer c.disarm()
-	info, body, join, err := r.get(w, off, n)
+	info, body, join, err := r.get(w, r.req.Off+r.got, r.size-r.got)
 	defer join()
 	if err != nil {
 		return r.blame(err)
@@ -295,6 +311,7 @@ func (r *reading) take(b []byte) {
 	if !r.req.Pieces[r.piece].NoVerify {
 		r.crc = checksum.Update(r.crc, b)
 	}
+	r.touched = true
 	r.fill += len(b)
 	r.got += int64(len(b))
 	r.call.e.stats.bytes.Add(int64(len(b)))

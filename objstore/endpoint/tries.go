@@ -68,7 +68,7 @@ var errShrunk = errors.New("the source ends early: it was cut while it was uploa
 func permanent(err error) bool {
 	for _, p := range [...]error{
 		objstore.ErrNotExist, objstore.ErrConflict, objstore.ErrChanged, objstore.ErrRange,
-		objstore.ErrReadOnly, objstore.ErrRefused, objstore.ErrFull, objstore.ErrClosed, errTooLong, errShrunk, errUnbound,
+		objstore.ErrReadOnly, objstore.ErrRefused, objstore.ErrFull, objstore.ErrClosed, errTooLong, errShrunk, errUnbound, errNoTurn,
 	} {
 		if errors.Is(err, p) {
 			return true

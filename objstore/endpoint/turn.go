@@ -1,0 +1,91 @@
+package endpoint
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Turn is the turn of a Read: it has its slot, and has not begun its GET. It is valid
+// until the function that was given it returns, and for one goroutine.
+type Turn struct {
+	slots  *slots
+	want   want
+	others bool // its slot is of another tenant's, who waits for the Read too: he pays for no more
+}
+
+// Take has the GET carry n bytes more, which are taken from what stream, of the same
+// class and tenant, would be given in its turn. It is false if they are more than may be
+// in flight now: nobody waits for them.
+func (t *Turn) Take(n int64, stream uint64) bool {
+	return !t.others && t.slots.widen(&t.want, n, stream)
+}
+
+// turn asks what to read, if that is to be decided now.
+func (r *reading) turn(w want) (want, error) {
+	if r.req.Turn == nil || r.touched {
+		return w, nil
+	}
+	t := Turn{r.call.e.slots, w, w.tenant != r.req.Tenant}
+	off, pieces, err := r.req.Turn(&t)
+	w = t.want
+	if err != nil {
+		return w, fmt.Errorf("%w: %w", errNoTurn, err)
+	}
+	r.req.Off, r.req.Pieces = off, pieces
+	if err := r.req.validate(); err != nil {
+		return w, fmt.Errorf("%w: %w", errNoTurn, err)
+	}
+	if r.size = r.req.size(); r.size < w.n {
+		r.call.e.slots.narrow(&w, w.n-r.size)
+	}
+	return w, nil
+}
+
+// errNoTurn is permanent: the caller has nothing to read any more.
+var errNoTurn = errors.New("there is nothing to read")
+
+// widen takes n bytes more for a request that has its slot, if they are to be had at
+// once, and has a stream of the same line and tenant pay for them if it waits for
+// anything else.
+func (s *slots) widen(w *want, n int64, stream uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range s.needs[w.line] {
+		if r := &s.rooms[i]; n > r.bytes-r.taken.bytes {
+			return false
+		}
+	}
+	if most := s.perTenant.bytes; w.tenant != "" && most > 0 && n > most-s.tenant(w.tenant).taken.bytes {
+		return false
+	}
+	s.adjust(w, n)
+	at := &s.turns
+	for _, key := range [...]turnKey{{number: uint64(w.line)}, {name: w.tenant}, {number: stream}} {
+		next := at.children[key]
+		if next == nil {
+			break
+		}
+		at = next
+	}
+	at.charge(n)
+	return true
+}
+
+// narrow gives n bytes of a request that goes on back.
+func (s *slots) narrow(w *want, n int64) {
+	s.mu.Lock()
+	s.adjust(w, -n)
+	s.wake()
+	s.mu.Unlock()
+}
+
+// adjust changes how many bytes a request has in flight. It needs mu.
+func (s *slots) adjust(w *want, n int64) {
+	w.n += n
+	for _, i := range s.needs[w.line] {
+		s.rooms[i].taken.bytes += n
+	}
+	if w.tenant != "" {
+		s.tenant(w.tenant).taken.bytes += n
+	}
+}
