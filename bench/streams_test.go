@@ -125,6 +125,7 @@ type line struct {
 	first            time.Duration
 	draw             func() time.Duration // instead of first, if not nil
 	connection, link float64              // bytes/s
+	options          endpoint.Options     // of who asks
 
 	mu   sync.Mutex
 	free time.Time // when the link is; guarded by mu
@@ -199,7 +200,7 @@ func (l *line) open(t *testing.T, memory int64, spec weather.Spec) (tier *weathe
 	if l.Store == nil {
 		l.Store = subject.NewStore()
 	}
-	ep, err := endpoint.New(l, endpoint.Options{})
+	ep, err := endpoint.New(l, l.options)
 	if err != nil {
 		t.Fatal(err)
 	}

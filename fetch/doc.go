@@ -21,7 +21,18 @@
 // belongs to the Reader: it goes on when its caller has left, so that the
 // caller's next try finds the data, and ends with the Reader. Each chunk
 // is verified against the CRC-32C that was recorded at copy time and then
-// handed to everybody who waits for it, while the run still streams.
+// handed to everybody who waits for it, while the run still streams. Its memory is taken
+// when its first byte is about to come.
+//
+// # Strangers
+//
+// While slots are short, or the store wants fewer requests, several callers may wait for
+// chunks beside each other. What a GET reads is decided when its turn comes: it
+// takes those along who wait behind it, up to a run of the usual length, and as much before
+// it as takes less time than the first byte of another GET. With slots for all nobody
+// waits, and so nobody is taken along. It is for callers of one class and one tenant; a prefetch
+// that somebody waits for is demand by then. A caller who leaves, a Stream that seeks, and
+// damage in one's chunk concern nobody else: the GET ends with the last chunk that is wanted.
 //
 // # Many partitions
 //
@@ -141,8 +152,7 @@
 //
 // # Not handled
 //
-// Demands of several callers for chunks beside each other are one GET only if they
-// are of one stream or meet in a run that is on its way: two strangers who ask at
-// the same moment for two neighbours make two. A host that keeps
+// Two strangers who ask at the same moment for two neighbours make two GETs if there are
+// slots for both: to wait for each other would take longer. A host that keeps
 // Results unreleased keeps memory from others: Fetch waits for it, as long as its context lasts.
 package fetch

@@ -4,80 +4,107 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/objstore/endpoint"
 )
 
-// flight is a run from when it is ordered until its read has returned. Others may
-// have it hurry, because they wait for what was to be fetched ahead; and its stream
-// may call off what nobody waits for.
+// flight is a run from when it is ordered until its chunks are here. Others may have
+// it hurry, because they wait for what was to be fetched ahead; its stream may call off
+// what nobody waits for; and while it waits for its turn, one that has its turn may take
+// it along: see seats.
 type flight struct {
+	r       *Reader
 	t       *tail
 	run     span
 	fills   []cache.Fill
+	stream  uint64
+	tenant  string
+	party   *flight // the first of those that were ordered together
 	urgency *endpoint.Urgency
-	stream  uint64 // that it was ordered for
-	// shared: another stream has found a chunk of it on its way, and counts on it.
-	shared atomic.Bool
+	ended   atomic.Bool // it is over
 
-	mu     sync.Mutex
-	limit  int                     // fills that are still wanted, from the first on; guarded by mu
-	done   int                     // of those, how many have their bytes; guarded by mu
-	cancel context.CancelCauseFunc // of the read; nil until it begins; guarded by mu
+	// Guarded by t.mu.
+	seats
+	limit   int                     // fills that are still wanted, from the first on
+	done    int                     // of those, how many have their bytes
+	shared  bool                    // another stream has found a chunk of it on its way, and counts on it
+	off     bool                    // its stream has called it off
+	cancel  context.CancelCauseFunc // of its read; nil while there is none
+	fixed   bool                    // bytes have come, or nobody will ask again what to read
+	alone   bool                    // what it was with was damaged: it goes by itself
+	pilot   *flight                 // whose read brings its chunks; nil: its own
+	arrived chan struct{}           // closed when that is so no more; nil: it was not taken along
+	err     error                   // that the pilot's read ended with; constant once arrived is closed
 
-	ended atomic.Bool // its read has returned
+	flying // of its read; for the goroutine of that alone
+}
+
+// flying is the state of a read.
+type flying struct {
+	part, fill int              // that come next
+	first      int              // chunk that the GET begins with
+	pieces     []endpoint.Piece // of the GET
+	there      int              // of those, how many are there
+	base       int              // and how many were before a second GET
+	asked      int64            // bytes that it is counted with
+	gaps       int64            // of those, what is read over
+	scratch    []byte           // for what is here already
+	began      time.Time        // when it was asked for
+	gotFirst   time.Duration    // until its first piece was there
 }
 
 // errSought ends the read of chunks that nobody wants any more. Nobody is told of
 // it: a chunk that somebody waits for is not given up.
 var errSought = errors.New("fetch: the reader went elsewhere")
 
-func newFlight(t *tail, run span, fills []cache.Fill, class endpoint.Class) *flight {
-	return &flight{t: t, run: run, fills: fills, urgency: endpoint.NewUrgency(class), limit: len(fills)}
+func (r *Reader) newFlight(t *tail, run span, fills []cache.Fill, w whose) *flight {
+	f := &flight{r: r, t: t, run: run, fills: fills, stream: w.stream, tenant: w.tenant, urgency: endpoint.NewUrgency(w.class), limit: len(fills)}
+	f.party = f
+	f.self[0] = f
+	f.aboard = f.self[:]
+	return f
 }
 
-// begin returns the context of the read, or false if nothing of it is wanted any
-// more.
-func (f *flight) begin(ctx context.Context) (context.Context, context.CancelCauseFunc, bool) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.cancel = cancel
-	return ctx, cancel, f.limit > 0
-}
-
-// landed publishes the next fill, and ends the read if it was the last that is
-// wanted.
-func (f *flight) landed() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.done >= f.limit {
-		return // called off: the read is being ended
-	}
-	f.fills[f.done].Done()
-	if f.done++; f.done == f.limit && f.limit < len(f.fills) {
-		f.cancel(errSought)
-	}
+// span returns the chunks from the first to the last one that are still to come. The
+// caller holds t.mu, and knows that there are some.
+func (f *flight) span() span {
+	return span{int(f.fills[f.done].Key().Chunk), int(f.fills[f.limit-1].Key().Chunk) + 1}
 }
 
 // callOff gives up the chunks at the end of the run that nobody waits for, and
-// returns their bytes. Those before one that somebody waits for still come.
+// returns their bytes. Those before one that somebody waits for still come, also if
+// that is another flight's.
 func (f *flight) callOff() (bytes int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.ended.Load() || f.shared.Load() {
+	t := f.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f.ended.Load() || f.shared {
 		return 0
 	}
-	before := f.limit
-	for f.limit > f.done && f.fills[f.limit-1].Abandon(errSought) {
-		f.limit--
-		bytes += f.t.Table.Len(int(f.fills[f.limit].Key().Chunk))
+	f.off = true
+	pilot := f
+	if f.pilot != nil {
+		pilot = f.pilot
 	}
-	if f.limit < before && f.limit == f.done && f.cancel != nil {
-		f.cancel(errSought)
+	all := pilot.aboard
+	for i := len(all) - 1; i >= 0; i-- {
+		p := all[i]
+		if !p.off {
+			break
+		}
+		for p.limit > p.done && p.fills[p.limit-1].Abandon(errSought) {
+			p.limit--
+			bytes += t.Table.Len(int(p.fills[p.limit].Key().Chunk))
+		}
+		if p.limit > 0 {
+			break
+		}
+	}
+	if bytes > 0 && !pilot.expects() && pilot.cancel != nil {
+		pilot.cancel(errSought)
 	}
 	return bytes
 }
@@ -100,20 +127,16 @@ func (f *flight) arrive() {
 	f.ended.Store(true)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i, other := range t.flights {
-		if other == f {
-			last := len(t.flights) - 1
-			t.flights[i], t.flights[last] = t.flights[last], nil
-			t.flights = t.flights[:last]
-			return
-		}
+	if i := slices.Index(t.flights, f); i >= 0 {
+		last := len(t.flights) - 1
+		t.flights[i], t.flights[last] = t.flights[last], nil
+		t.flights = t.flights[:last]
 	}
 }
 
-// flightOf returns the flight that chunk c is on, nil if there is none.
+// flightOf returns the flight that chunk c is on; nil if there is none. The caller holds
+// t.mu.
 func (t *tail) flightOf(c int) *flight {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	for _, f := range t.flights {
 		if f.run.from <= c && c < f.run.to {
 			return f
@@ -122,16 +145,27 @@ func (t *tail) flightOf(c int) *flight {
 	return nil
 }
 
-// hurry has the flight of a chunk, for which w waits now, be as urgent as that.
+// hurry has the flight of a chunk, for which w waits now, be as urgent as that; also if
+// it comes with another's read.
 func (t *tail) hurry(c int, w whose) {
-	if f := t.flightOf(c); f != nil {
-		f.urgency.RaiseFor(w.class, w.tenant)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := t.flightOf(c)
+	if f == nil {
+		return
+	}
+	f.urgency.RaiseFor(w.class, w.tenant)
+	if f.pilot != nil {
+		f.pilot.urgency.RaiseFor(w.class, w.tenant)
 	}
 }
 
-// share notes that a stream counts on a chunk that is on its way, maybe for another.
+// share notes that a stream counts on a chunk that is on its way, maybe for another,
+// whatever that one does or has done.
 func (t *tail) share(c int, stream uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if f := t.flightOf(c); f != nil && f.stream != stream {
-		f.shared.Store(true)
+		f.shared, f.off = true, false
 	}
 }

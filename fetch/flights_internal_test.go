@@ -65,8 +65,7 @@ func TestOwnRunIsNotShared(t *testing.T) {
 				fill, _, _ := r.lead(x, i, 1)
 				fills = append(fills, fill)
 			}
-			f := newFlight(x, span{0, 3}, fills, endpoint.Prefetch)
-			f.stream = 1
+			f := r.newFlight(x, span{0, 3}, fills, whose{class: endpoint.Prefetch, stream: 1})
 			f.depart()
 			if _, led, ok := r.lead(x, 1, test.by); led || !ok {
 				t.Fatal("the chunk is not on its way")

@@ -84,7 +84,7 @@ func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, tena
 		default:
 			// It may have been damaged on the way: the usual way says.
 			t.place(fill)
-			if err := r.run(ctx, t, r.demand(t, whose{tenant: tenant}), newFlight(t, span{0, 1}, []cache.Fill{fill}, endpoint.TailDemand)); err != nil {
+			if err := r.newFlight(t, span{0, 1}, []cache.Fill{fill}, whose{tenant: tenant}).bring(ctx); err != nil {
 				fill.Fail(err)
 			}
 		}

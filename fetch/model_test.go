@@ -75,6 +75,7 @@ func runModel(t *testing.T, seed uint64, served *atomic.Int64) {
 	m.tier = newTier(t, log, tierOptions{
 		chunk: 300 + r.Int64N(8000), memory: m.memory, run: 1000 + r.Int64N(20000), attempts: 1 + r.IntN(3),
 		tails: 2000 + r.Int64N(1<<20), notes: 1 + r.IntN(2000),
+		requests: []int{0, 0, 1, 2, 4}[rand.New(rand.NewPCG(seed, 8)).IntN(5)],
 	})
 	m.all = m.batches()
 	stop := make(chan struct{})

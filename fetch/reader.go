@@ -253,7 +253,7 @@ func (r *Reader) Close() error {
 // counters is what Stats is made from.
 type counters struct {
 	fetches, bytes, tailGets, dataGets, dataBytes, cut atomic.Int64
-	ahead, wasted, calledOff, gaps                     atomic.Int64
+	ahead, wasted, calledOff, gaps, shared             atomic.Int64
 }
 
 // Stats counts what a Reader has done since it was made.
@@ -267,6 +267,7 @@ type Stats struct {
 	Ahead     int64 // of DataBytes, fetched before anybody asked for them
 	Wasted    int64 // of those, bytes that the reader they were for left unread, or met too late
 	CalledOff int64 // of those, bytes that were not fetched after all: their reader went elsewhere
+	Shared    int64 // runs that came with another caller's GET: they waited beside it for a slot
 	GapBytes  int64 // of DataBytes, fetched although they were here, to save a GET
 	Streams   int64 // that are fetched ahead for
 	Tails     int   // tails in memory
@@ -278,7 +279,7 @@ func (r *Reader) Stats() Stats {
 	st := Stats{
 		Fetches: r.stats.fetches.Load(), Bytes: r.stats.bytes.Load(),
 		TailGets: r.stats.tailGets.Load(), DataGets: r.stats.dataGets.Load(), DataBytes: r.stats.dataBytes.Load(),
-		Cut: r.stats.cut.Load(), Ahead: r.stats.ahead.Load(), Wasted: r.stats.wasted.Load(), CalledOff: r.stats.calledOff.Load(), GapBytes: r.stats.gaps.Load(),
+		Cut: r.stats.cut.Load(), Ahead: r.stats.ahead.Load(), Wasted: r.stats.wasted.Load(), CalledOff: r.stats.calledOff.Load(), Shared: r.stats.shared.Load(), GapBytes: r.stats.gaps.Load(),
 		Streams: r.streams.n.Load(),
 	}
 	st.Tails, st.TailBytes = r.tails.stats()

@@ -41,132 +41,251 @@ func (r *Reader) start(ctx context.Context, t *tail, fills []cache.Fill, o order
 	for _, f := range fills {
 		wanted = append(wanted, int(f.Key().Chunk))
 	}
+	party := len(flights)
 	for _, run := range o.runs(spans[:0], wanted) {
 		n := 0
 		for n < len(fills) && int(fills[n].Key().Chunk) < run.to {
 			n++
 		}
 		mine := fills[:n:n]
-		abort := func(err error) {
-			for _, f := range mine {
-				f.Fail(err)
-			}
-		}
-		f := newFlight(t, run, mine, o.class)
-		f.stream = o.stream
-		f.depart()
+		f := r.newFlight(t, run, mine, o.whose)
 		flights = append(flights, f)
-		r.spawn(ctx, fillActivity, func(err error) { abort(err); f.arrive() }, func(ctx context.Context) {
-			defer release(mine)
-			defer f.arrive()
-			if err := r.run(ctx, t, o, f); err != nil {
-				abort(err)
-			}
-		})
+		f.party = flights[party]
+		f.depart()
+		r.spawn(ctx, fillActivity, f.abort, f.fly)
 		fills = fills[n:]
 	}
 	return flights
 }
 
-// run fills chunks, which are in one span, with one GET and publishes each as soon
-// as it is verified. Chunks of the span that are not to be filled are read and
-// forgotten.
-func (r *Reader) run(ctx context.Context, t *tail, o order, f *flight) error {
-	run := f.run
-	ctx, cancel, ok := f.begin(ctx)
-	defer cancel(nil)
-	if !ok {
-		return errSought
+// abort gives up what is not here yet.
+func (f *flight) abort(err error) {
+	for _, fill := range f.fills {
+		fill.Fail(err)
 	}
-	x := ride{r: r, f: f, wanted: f.fills, unbound: f.fills}
-	req := endpoint.ReadRequest{
-		Key: t.key, Off: t.Table.Start(run.from), ObjectSize: t.loc.ObjectSize, IfMatch: t.lastSeen(),
-		Urgency: f.urgency, Stream: o.stream, Tenant: o.tenant,
-		Pieces: make([]endpoint.Piece, 0, run.len()), Bind: x.bind, Done: x.landed,
+	f.arrive()
+}
+
+// fly has the chunks of f come, and ends every fill.
+func (f *flight) fly(ctx context.Context) {
+	defer release(f.fills)
+	defer f.arrive()
+	if err := f.bring(ctx); err != nil {
+		f.abort(err)
 	}
-	var bytes, gaps int64
-	left := f.fills
-	for c := run.from; c < run.to; c++ {
-		n := t.Table.Len(c)
-		bytes += n
-		p := endpoint.Piece{Len: int(n), CRC32C: t.Table.Chunks[c].CRC32C}
-		if int(left[0].Key().Chunk) == c {
-			left = left[1:]
-		} else {
-			gaps += n
-			p.NoVerify = true
+}
+
+// bring has the chunks of f, which are in one span, come with one GET, its own or
+// another's.
+func (f *flight) bring(ctx context.Context) error {
+	for {
+		again, err := f.read(ctx)
+		if again {
+			continue
 		}
-		req.Pieces = append(req.Pieces, p)
-	}
-	r.stats.dataBytes.Add(bytes)
-	r.stats.gaps.Add(gaps)
-	err := x.read(ctx, &req)
-	if err != nil {
-		err = &damage{key: t.key, off: t.Table.Start(run.from), n: bytes, err: err}
-	}
-	return err
-}
-
-// ride is a run while it is read.
-type ride struct {
-	r       *Reader
-	f       *flight
-	done    int           // pieces that are there
-	past    int           // pieces of the run before those of the GET that goes on
-	wanted  []cache.Fill  // that are not there yet
-	unbound []cache.Fill  // that have no memory yet
-	scratch []byte        // for what is here already
-	began   time.Time     // when it was asked for
-	first   time.Duration // until the first piece was there
-}
-
-// bind gives a chunk its memory, when its first byte is about to be read.
-func (x *ride) bind(i int) []byte {
-	t, c := x.f.t, x.f.run.from+x.past+i
-	if len(x.unbound) > 0 && int(x.unbound[0].Key().Chunk) == c {
-		f := x.unbound[0]
-		x.unbound = x.unbound[1:]
-		return f.Buf()
-	}
-	if x.scratch == nil {
-		x.scratch = make([]byte, t.Table.ChunkSize) // gaps are few and inside: never the shorter last chunk alone
-	}
-	return x.scratch[:t.Table.Len(c)]
-}
-
-// landed publishes a chunk that is there.
-func (x *ride) landed(int) {
-	c := x.f.run.from + x.done
-	if x.done++; x.done == 1 {
-		x.first = time.Since(x.began)
-	}
-	if len(x.wanted) > 0 && int(x.wanted[0].Key().Chunk) == c {
-		x.r.annotate(x.f.t, x.wanted[0])
-		x.f.landed()
-		x.wanted = x.wanted[1:]
+		if err != nil {
+			from, to := f.t.Table.Start(f.run.from), min(f.t.Table.Start(f.run.to), f.t.Table.LogSize())
+			err = &damage{key: f.t.key, off: from, n: to - from, err: err}
+		}
+		return err
 	}
 }
 
-// read makes the GET. An object with another identity than before is read once
+var (
+	// errTaken ends the wait of a flight that another has taken along.
+	errTaken = errors.New("fetch: another's GET brings the chunks")
+	// errLost is for those who were taken along by one that panics.
+	errLost = errors.New("fetch: the GET that was to bring the chunk panicked")
+)
+
+// read is one read of f and of those that it takes along, or that of who takes f along.
+// It is again if f is to go once more, by itself.
+func (f *flight) read(ctx context.Context) (again bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if !f.begin(cancel) {
+		return false, errSought
+	}
+	err = errLost // should it panic
+	defer func() { again, err = f.end(err) }()
+	err = f.get(ctx)
+	return
+}
+
+// begin notes that a read of f begins, unless nothing of it is wanted any more.
+func (f *flight) begin(cancel context.CancelCauseFunc) bool {
+	f.t.mu.Lock()
+	defer f.t.mu.Unlock()
+	if f.done == f.limit {
+		return false
+	}
+	f.cancel, f.fixed, f.flying = cancel, false, flying{began: time.Now()}
+	f.lay() // what it waits for, until its turn
+	return true
+}
+
+// end notes what the read of f has come to.
+func (f *flight) end(err error) (bool, error) {
+	t := f.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f.cancel = nil
+	if arrived := f.arrived; arrived != nil {
+		t.mu.Unlock()
+		<-arrived // until then somebody writes into our memory
+		t.mu.Lock()
+		f.arrived, err = nil, f.err
+	} else {
+		f.alight(err, len(f.aboard) > 1 && errors.Is(err, objstore.ErrCorrupt))
+	}
+	if f.done == f.limit {
+		return false, nil
+	}
+	return f.alone && errors.Is(err, objstore.ErrCorrupt), err
+}
+
+// get makes the GET. An object with another identity than before is read once
 // without asking for one: the sums are the identity that counts, and a store
 // may have moved the object.
-func (x *ride) read(ctx context.Context, req *endpoint.ReadRequest) error {
-	r, t, from := x.r, x.f.t, x.f.run.from
-	x.began = time.Now()
-	r.stats.dataGets.Add(1)
-	info, err := r.ep.Read(ctx, *req)
+func (f *flight) get(ctx context.Context) error {
+	r, t := f.r, f.t
+	req := endpoint.ReadRequest{
+		Key: t.key, Off: t.Table.Start(f.first), ObjectSize: t.loc.ObjectSize, IfMatch: t.lastSeen(),
+		Urgency: f.urgency, Stream: f.stream, Tenant: f.tenant,
+		Pieces: f.pieces, Turn: f.turn, Bind: f.bind, Done: f.landed,
+	}
+	info, err := r.ep.Read(ctx, req)
 	if errors.Is(err, objstore.ErrChanged) {
-		x.past = x.done
-		req.Off = t.Table.Start(from + x.done)
-		req.Pieces, req.IfMatch = req.Pieces[x.done:], ""
+		t.mu.Lock()
+		f.fixed = true
+		t.mu.Unlock()
+		f.base = f.there
+		req.Off, req.Pieces, req.IfMatch, req.Turn = t.Table.Start(f.first+f.there), f.pieces[f.there:], "", nil
 		r.stats.dataGets.Add(1)
-		info, err = r.ep.Read(ctx, *req)
+		info, err = r.ep.Read(ctx, req)
 	} else if err == nil {
-		n := t.Table.Len(from)
-		r.meter.note(n, min(t.Table.Start(from+x.done), t.Table.LogSize())-t.Table.Start(from)-n, x.first, time.Since(x.began))
+		n := t.Table.Len(f.first)
+		r.meter.note(n, min(t.Table.Start(f.first+f.there), t.Table.LogSize())-t.Table.Start(f.first)-n, f.gotFirst, time.Since(f.began))
 	}
 	if err == nil {
 		t.seen(info.Identity)
 	}
 	return err
+}
+
+// turn says what to read, now that it is our turn.
+func (f *flight) turn(turn *endpoint.Turn) (off int64, pieces []endpoint.Piece, err error) {
+	t := f.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f.arrived != nil {
+		return 0, nil, errTaken
+	}
+	if !f.clear() {
+		return 0, nil, errSought
+	}
+	if !f.alone {
+		f.board(turn)
+	}
+	bytes, gaps := f.lay()
+	if f.asked == 0 {
+		f.r.stats.dataGets.Add(1)
+	}
+	f.r.stats.dataBytes.Add(max(bytes-f.asked, 0))
+	f.r.stats.gaps.Add(max(gaps-f.gaps, 0))
+	f.asked, f.gaps = max(bytes, f.asked), max(gaps, f.gaps)
+	return t.Table.Start(f.first), f.pieces, nil
+}
+
+// lay lays the pieces of those aboard out, for a GET. Chunks in a span that are not to
+// be filled are read and forgotten. The caller holds t.mu.
+func (f *flight) lay() (bytes, gaps int64) {
+	table := &f.t.Table
+	f.first, f.part, f.fill = f.aboard[0].span().from, 0, f.aboard[0].done
+	last := f.aboard[len(f.aboard)-1].span()
+	if n := last.to - f.first; cap(f.pieces) < n {
+		f.pieces = make([]endpoint.Piece, 0, n)
+	}
+	f.pieces = f.pieces[:0]
+	for _, p := range f.aboard {
+		left := p.fills[p.done:p.limit]
+		at := p.span()
+		for c := at.from; c < at.to; c++ {
+			n := table.Len(c)
+			bytes += n
+			piece := endpoint.Piece{Len: int(n), CRC32C: table.Chunks[c].CRC32C}
+			if int(left[0].Key().Chunk) == c {
+				left = left[1:]
+			} else {
+				gaps += n
+				piece.NoVerify = true
+			}
+			f.pieces = append(f.pieces, piece)
+		}
+	}
+	return bytes, gaps
+}
+
+// next returns the flight that chunk c of the GET is for, and which of its fills; nil
+// if it is for nobody. It is asked in order.
+func (f *flight) next(c int) (p *flight, fill int) {
+	for f.part+1 < len(f.aboard) {
+		following := f.aboard[f.part+1]
+		if int(following.fills[following.done].Key().Chunk) > c {
+			break
+		}
+		f.part, f.fill = f.part+1, following.done
+	}
+	p = f.aboard[f.part]
+	if f.fill == len(p.fills) || int(p.fills[f.fill].Key().Chunk) != c {
+		return nil, 0
+	}
+	return p, f.fill
+}
+
+// bind gives a chunk its memory, when its first byte is about to be read.
+func (f *flight) bind(i int) []byte {
+	t, c := f.t, f.first+f.base+i
+	if p, n := f.next(c); p != nil {
+		t.mu.Lock()
+		f.fixed = true
+		wanted := n < p.limit
+		t.mu.Unlock()
+		if wanted {
+			return p.fills[n].Buf()
+		}
+	}
+	if f.scratch == nil {
+		f.scratch = make([]byte, t.Table.ChunkSize) // gaps are few and inside: never the shorter last chunk alone
+	}
+	return f.scratch[:t.Table.Len(c)]
+}
+
+// landed publishes a chunk that is there, and ends the read if it was the last that is
+// wanted.
+func (f *flight) landed(int) {
+	t := f.t
+	if f.there == 0 {
+		f.gotFirst = time.Since(f.began)
+	}
+	p, n := f.next(f.first + f.there)
+	f.there++
+	if p == nil {
+		return
+	}
+	f.fill++
+	t.mu.Lock()
+	wanted := n < p.limit
+	if wanted {
+		p.done++ // from here on nobody calls it off
+	}
+	over := !f.expects()
+	t.mu.Unlock()
+	if wanted {
+		f.r.annotate(t, p.fills[n])
+		p.fills[n].Done()
+	}
+	if over && f.there < len(f.pieces) {
+		f.cancel(errSought)
+	}
 }

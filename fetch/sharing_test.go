@@ -29,7 +29,7 @@ func coverage(gets []storetest.Call, chunk int64) map[storetest.Call]int {
 func TestManyReadersOneGet(t *testing.T) {
 	const chunk = 2000
 	for range 3 * soak() {
-		x := newTier(t, testseg.Random(rand.Uint64(), testseg.Options{Segments: 3}), tierOptions{chunk: chunk, run: 3 * chunk})
+		x := newTier(t, testseg.Random(rand.Uint64(), testseg.Options{Segments: 3}), tierOptions{chunk: chunk, run: 6 * chunk, requests: rand.IntN(4)}) // 0 is plenty
 		all := x.batches()
 		var wg sync.WaitGroup
 		for range 8 {

@@ -68,9 +68,10 @@ type tierOptions struct {
 	run      int64
 	upTo     int // segments to copy; 0 all
 	attempts int
-	requests int // 0: 64
-	tenant   int // requests of one tenant at a time; 0: any number
-	notes    int // how far apart noted batches are; 0: 300 B
+	requests int   // 0: 64
+	tenant   int   // requests of one tenant at a time; 0: any number
+	bytes    int64 // in flight; 0: 256 MiB
+	notes    int   // how far apart noted batches are; 0: 300 B
 }
 
 var writer = metadata.Writer{BrokerID: 1, LeaderEpoch: 1000}
@@ -81,7 +82,7 @@ func newTier(t failer, log *testseg.Log, o tierOptions) *tier {
 	x := &tier{t: t, log: log, meta: metadatatest.NewMem(), mem: storetest.NewMem()}
 	x.store = storetest.Inject(x.mem, x.fault)
 	var err error
-	if x.ep, err = endpoint.New(x.store, endpoint.Options{Attempts: max(o.attempts, 1), Requests: o.requests, TenantRequests: o.tenant}); err != nil {
+	if x.ep, err = endpoint.New(x.store, endpoint.Options{Attempts: max(o.attempts, 1), Requests: o.requests, BytesInFlight: o.bytes, TenantRequests: o.tenant}); err != nil {
 		t.Fatalf("%v", err)
 	}
 	if x.cache, err = cache.New(cache.Options{MemoryBytes: max(o.memory, 0)}); err != nil {

@@ -63,7 +63,7 @@
 // # Not handled
 //
 // There is no cache and no joining of equal reads, which package cache does, nor of
-// neighbouring ones: whoever knows that they are may do that in ReadRequest.Turn.
+// neighbouring ones: package fetch does that in Turn.
 // Sealing an object may keep a store busy for minutes, and is bounded by ctx alone.
 // There is no circuit breaker: with the retry budget a store that is down gets one
 // request for each call, and a call fails after one.
