@@ -57,6 +57,9 @@ func experiments() []experiment {
 		{growth("growth_segments_"), growSegments},
 		{growth("growth_segment_"), growSizes},
 	}
+	for _, t := range tunings() {
+		list = append(list, experiment{t.ids(), t.run})
+	}
 	for _, work := range []string{"upload", "fill"} {
 		for _, p := range peersOf(work) {
 			id := "peer_" + work + "_" + p

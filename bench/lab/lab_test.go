@@ -75,7 +75,7 @@ func (f fakeRunner) do(_ context.Context, j job.Job) (job.Result, error) {
 		Work: j.Work, Subject: j.Subject, Wall: 1, User: 1, System: 1, Bytes: 64 << 20, AllocBytes: 1 << 20, PeakRSS: 1 << 20,
 		Values: map[string]float64{
 			"calls": 1e6, "gets": 1, "most": 2, "p50": .03, "p99": .2, "unique": 1 << 20, "reads": 10, "failed": 0, "hitShare": .5,
-			"fastWall": 1, "bytesPerSegment": 150, "ratio": .5, "tailGets": 1, "dataGets": 9, "value": 1,
+			"fastWall": 1, "one": 1 << 20, "bytesPerSegment": 150, "ratio": .5, "tailGets": 1, "dataGets": 9, "value": 1,
 		},
 		Missing: f.missing,
 	}

@@ -117,6 +117,9 @@ func extras() []metric {
 	for _, n := range growingSizes()[1:] {
 		all = append(all, metric{id: fmt.Sprintf("growth_segment_%dMiB", n), what: "CPU of a MiB", unit: "x", base: "segments of 1 MiB", op: atMost, limit: 1.10, timed: true})
 	}
+	for _, t := range tunings() {
+		all = append(all, t.metrics()...)
+	}
 	for _, work := range []string{"upload", "fill"} {
 		for _, p := range peersOf(work) {
 			all = append(all, metric{id: "peer_" + work + "_" + p, what: "our CPU", unit: "x", base: p, timed: true})

@@ -90,34 +90,51 @@ type plan struct {
 	short  bool // A B instead of A B B A
 }
 
-// abba runs rounds of A B B A, so that what drifts concerns both sides alike.
-// quiet begins to watch for other load and returns what tells, at the end of
-// the round, that there was none. A disturbed round is run again as long as
-// there are extra ones; after that it counts, and is marked.
+// abba runs rounds of A B B A.
 func abba[R any](p plan, quiet func() func() bool, a, b func() (R, error)) ([]round[R], error) {
-	order := []bool{true, false, false, true}
-	if p.short {
-		order = order[:2]
+	all, err := turns(p, quiet, a, b)
+	rounds := make([]round[R], len(all))
+	for i, t := range all {
+		rounds[i] = round[R]{a: t.sides[0], b: t.sides[1], disturbed: t.disturbed}
 	}
-	var good, bad []round[R]
+	return rounds, err
+}
+
+// turn is one round of any number of sides.
+type turn[R any] struct {
+	sides     [][]R
+	disturbed bool
+}
+
+// turns runs rounds of all sides one after the other and back, A B C C B A, so that what
+// drifts concerns them alike. quiet begins to watch for other load and returns what
+// tells, at the end of the round, that there was none. A disturbed round is run again as
+// long as there are extra ones; after that it counts, and is marked.
+func turns[R any](p plan, quiet func() func() bool, sides ...func() (R, error)) ([]turn[R], error) {
+	var order []int
+	for i := range sides {
+		order = append(order, i)
+	}
+	if !p.short {
+		for i := range sides {
+			order = append(order, len(sides)-1-i)
+		}
+	}
+	var good, bad []turn[R]
 	for len(good) < p.rounds && len(good)+len(bad) < p.rounds+p.extra {
-		var r round[R]
+		t := turn[R]{sides: make([][]R, len(sides))}
 		undisturbed := quiet()
-		for _, isA := range order {
-			side, do := &r.b, b
-			if isA {
-				side, do = &r.a, a
-			}
-			got, err := do()
+		for _, i := range order {
+			got, err := sides[i]()
 			if err != nil {
 				return nil, err
 			}
-			*side = append(*side, got)
+			t.sides[i] = append(t.sides[i], got)
 		}
-		if r.disturbed = !undisturbed(); r.disturbed {
-			bad = append(bad, r)
+		if t.disturbed = !undisturbed(); t.disturbed {
+			bad = append(bad, t)
 		} else {
-			good = append(good, r)
+			good = append(good, t)
 		}
 	}
 	missing := p.rounds - len(good)

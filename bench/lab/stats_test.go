@@ -89,6 +89,29 @@ func TestRoundsAreABBA(t *testing.T) {
 	}
 }
 
+// More than two sides go there and back.
+func TestTurnsGoThereAndBack(t *testing.T) {
+	var order strings.Builder
+	var sides []func() (byte, error)
+	for _, c := range []byte("ABC") {
+		sides = append(sides, func() (byte, error) { order.WriteByte(c); return c, nil })
+	}
+	quiet := func() func() bool { return func() bool { return false } }
+	rounds, err := turns(plan{rounds: 1}, quiet, sides...)
+	if err != nil || order.String() != "ABCCBA" || len(rounds) != 1 || !rounds[0].disturbed {
+		t.Fatalf("%s, %+v, %v", order.String(), rounds, err)
+	}
+	for i, got := range rounds[0].sides {
+		if want := strings.Repeat("ABC"[i:i+1], 2); string(got) != want {
+			t.Errorf("side %d gave %q, not %q", i, got, want)
+		}
+	}
+	order.Reset()
+	if _, err := turns(plan{rounds: 1, short: true}, quiet, sides...); err != nil || order.String() != "ABC" {
+		t.Errorf("a short round is %s, %v", order.String(), err)
+	}
+}
+
 // A drift that is the same for each run does not show in a round's ratio.
 func TestABBACancelsDrift(t *testing.T) {
 	drift := 0.0

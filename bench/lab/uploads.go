@@ -14,24 +14,34 @@ const mib = 1 << 20
 
 // send uploads a segment with a client and reads it back.
 func (l *lab) send(server, who string, seg subject.Segment, s settings, n int) (job.Result, error) {
+	res, err := l.put(server, who, seg, job.Job{PartSize: s.PartSize, Concurrency: s.Concurrency}, n)
+	if err != nil {
+		return res, err
+	}
+	return res, l.written(res, seg, n)
+}
+
+// put uploads a segment n times at once with a client, as how says.
+func (l *lab) put(server, who string, seg subject.Segment, how job.Job, n int) (job.Result, error) {
 	if err := l.reset(); err != nil {
 		return job.Result{}, err
 	}
-	j := job.Job{Work: "upload", Subject: who, Server: server, PartSize: s.PartSize, Concurrency: s.Concurrency, Count: n}
+	how.Work, how.Subject, how.Server, how.Count = "upload", who, server, n
 	if who == segtier {
 		header, err := json.Marshal(seg.Header)
 		if err != nil {
 			return job.Result{}, err
 		}
-		j.File, j.World = seg.Dir, header
+		how.File, how.World = seg.Dir, header
 	} else {
-		j.File, j.Key = seg.Object, fmt.Sprintf("uploaded-by-%s-%d", who, l.label)
+		how.File, how.Key = seg.Object, fmt.Sprintf("uploaded-by-%s-%d", who, l.label)
 	}
-	res, err := l.run(j, nil)
-	if err != nil {
-		return res, err
-	}
-	return res, l.checkObjects(res, checksum.Sum{Len: seg.Size, CRC32C: seg.CRC32C}, n)
+	return l.run(how, nil)
+}
+
+// written reads back what put wrote.
+func (l *lab) written(res job.Result, seg subject.Segment, n int) error {
+	return l.checkObjects(res, checksum.Sum{Len: seg.Size, CRC32C: seg.CRC32C}, n)
 }
 
 // uploads compares ours with a peer.

@@ -94,8 +94,11 @@ func patterns(j job.Job, t *weather.Tier, stream int) (pattern, error) {
 }
 
 // mix has Streams streams do Count reads each of the workload Name, or as many as
-// they can in Param["seconds"]; Param["atOnce"] of them at once, 0 is all. Stream 0 takes Param["slowMs"] to be rid of what it got. Each result is compared with what the tier holds.
-// A read that fails is counted; a wrong byte ends the job.
+// they can in Param["seconds"]; Param["atOnce"] of them at once, 0 is all. Stream 0 takes
+// Param["slowMs"] to be rid of what it got. Param["tenants"] makes it the tenant "one", and the
+// others the tenant "others". Each result is compared with what the tier holds. A read that
+// fails is counted, and if all do, that is an error unless Param["outage"] says that it is to
+// be so; a wrong byte ends the job.
 func mix(ctx context.Context, j job.Job, m *job.Meter) (values map[string]float64, err error) {
 	r, err := openRig(ctx, j)
 	if err != nil {
@@ -106,7 +109,7 @@ func mix(ctx context.Context, j job.Job, m *job.Meter) (values map[string]float6
 		j.Count = 1 << 40
 	}
 	served := newCoverage(r.tier)
-	var reads, failed atomic.Int64
+	var reads, failed, one atomic.Int64
 	var mu sync.Mutex
 	var took []float64 // guarded by mu
 	var firstErr error // guarded by mu
@@ -132,7 +135,11 @@ func mix(ctx context.Context, j job.Job, m *job.Meter) (values map[string]float6
 				break
 			}
 			began := time.Now()
-			err := r.reader.Fetch(ctx, r.request(s.p, s.offset, s.maxBytes), &res)
+			req := r.request(s.p, s.offset, s.maxBytes)
+			if j.Param["tenants"] != 0 {
+				req.Tenant = tenantOf(stream)
+			}
+			err := r.reader.Fetch(ctx, req, &res)
 			mine = append(mine, time.Since(began).Seconds())
 			reads.Add(1)
 			if err != nil {
@@ -145,6 +152,9 @@ func mix(ctx context.Context, j job.Job, m *job.Meter) (values map[string]float6
 				continue
 			}
 			m.Count(int64(res.Size()))
+			if stream == 0 {
+				one.Add(int64(res.Size()))
+			}
 			served.add(s.p, &res)
 			if err := check(r.tier.Verifier(s.p, s.offset), &res); err != nil {
 				return err
@@ -166,7 +176,7 @@ func mix(ctx context.Context, j job.Job, m *job.Meter) (values map[string]float6
 		return nil, err
 	}
 	m.Stop()
-	if reads.Load() > 0 && failed.Load() == reads.Load() {
+	if reads.Load() > 0 && failed.Load() == reads.Load() && j.Param["outage"] == 0 {
 		return nil, fmt.Errorf("every read failed, the first with: %w", firstErr)
 	}
 	slices.Sort(took)
@@ -175,11 +185,20 @@ func mix(ctx context.Context, j job.Job, m *job.Meter) (values map[string]float6
 		values[k] = v
 	}
 	values["reads"], values["failed"] = float64(reads.Load()), float64(failed.Load())
+	values["one"] = float64(one.Load()) // bytes of stream 0
 	values["fastWall"] = fast
 	values["unique"] = float64(served.bytes())
 	c := r.cache.Stats()
 	values["hitShare"] = share(c.Hits, c.Hits+c.Joins+c.Leads)
 	return values, nil
+}
+
+// tenantOf is whose stream it is, where there are tenants.
+func tenantOf(stream int) string {
+	if stream == 0 {
+		return "one"
+	}
+	return "others"
 }
 
 // coverage is which batches of a tier were served at least once.

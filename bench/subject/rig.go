@@ -41,6 +41,7 @@ func openStore(ctx context.Context, j job.Job, prefix string) (objstore.Store, e
 	return s3.Open(ctx, s3.Options{
 		Bucket: j.Bucket, Prefix: prefix, Region: "us-east-1", Endpoint: j.Server, PathStyle: true,
 		AccessKeyID: j.Client, SecretAccessKey: "secret", RootCAFile: j.CAFile, Concurrency: j.Concurrency,
+		StallTimeout: optionsOf(j).stall,
 	})
 }
 
@@ -63,14 +64,15 @@ func openRig(ctx context.Context, j job.Job) (*rig, error) {
 
 func newRig(j job.Job, tier *weather.Tier, meta metadata.Store, store objstore.Store) (*rig, error) {
 	r := &rig{tier: tier, store: store, hint: fetch.Hint(j.Param["hint"])}
+	o := optionsOf(j)
 	var err error
-	if r.ep, err = endpoint.New(store, endpoint.Options{HedgeBytes: int64(j.Param["hedgeBytes"])}); err != nil {
+	if r.ep, err = endpoint.New(store, o.endpoint); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
 	if r.cache, err = cache.New(cache.Options{MemoryBytes: j.Memory}); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
-	if r.reader, err = fetch.New(meta, r.ep, r.cache, fetch.Options{RunBytes: int64(j.Param["runBytes"])}); err != nil {
+	if r.reader, err = fetch.New(meta, r.ep, r.cache, o.fetch); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
 	return r, nil

@@ -44,7 +44,7 @@ func upload(ctx context.Context, j job.Job, m *job.Meter) (values map[string]flo
 			return nil, err
 		}
 		defer store.Close()
-		if eps[i], err = endpoint.New(store, endpoint.Options{}); err != nil {
+		if eps[i], err = endpoint.New(store, optionsOf(j).endpoint); err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, eps[i].Close()) }()
