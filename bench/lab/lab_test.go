@@ -103,7 +103,7 @@ func fakeServer(t *testing.T) weather.Addresses {
 	done := make(chan struct{})
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(weather.Stats{
-			Requests: map[string]int64{"GetObject": 8}, BytesOut: 64 << 20, Faults: map[weather.Kind]int64{weather.Flip: 1},
+			Requests: map[string]int64{"GetObject": 8}, BytesOut: 64 << 20, BytesIn: 64 << 20, Faults: map[weather.Kind]int64{weather.Flip: 1},
 		})
 	})}
 	go func() {
@@ -357,6 +357,28 @@ func TestWrittenBytesAreReadBack(t *testing.T) {
 	}
 	if err := l.checkObjects(job.Result{Keys: []string{"b"}}, good, 1); !errors.As(err, &v) {
 		t.Errorf("no object: %v", err)
+	}
+}
+
+// An upload sends what it uploads: the store has no such object of its own accord. One that
+// finds it there is void.
+func TestUploadsSend(t *testing.T) {
+	l := realLab(t, io.Discard)
+	l.ours = workOf(subject.Works())
+	seg, err := l.segment(12 * mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := l.send(l.at.HTTP, segtier, seg, settings{8 * mib, 2}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.admin(http.MethodPost, "reset", "", nil); err != nil { // of counts alone
+		t.Fatal(err)
+	}
+	var v void
+	if err := l.written(res, seg, 1); !errors.As(err, &v) {
+		t.Errorf("an upload that sent nothing: %v", err)
 	}
 }
 

@@ -39,8 +39,16 @@ func (l *lab) put(server, who string, seg subject.Segment, how job.Job, n int) (
 	return l.run(how, nil)
 }
 
-// written reads back what put wrote.
+// written reads back what put wrote. Who finds the object there need not send it, which is
+// no upload: at least its bytes must have come since put began.
 func (l *lab) written(res job.Result, seg subject.Segment, n int) error {
+	s, err := l.stats()
+	if err != nil {
+		return err
+	}
+	if want := int64(n) * seg.Size; s.BytesIn < want {
+		return void{fmt.Sprintf("%s/%s sent %d bytes of %d", res.Subject, res.Work, s.BytesIn, want)}
+	}
 	return l.checkObjects(res, checksum.Sum{Len: seg.Size, CRC32C: seg.CRC32C}, n)
 }
 

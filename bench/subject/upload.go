@@ -104,6 +104,9 @@ func MakeSegment(ctx context.Context, work string, size int64) (s Segment, err e
 		return s, err
 	}
 	s.Header = o.Header()
+	// Not the id that a generated segment has: those objects are in every store of package
+	// weather, and an upload that finds its object there sends nothing.
+	s.Header.SegmentID[len(s.Header.SegmentID)-1] ^= 1
 	s.Dir = filepath.Join(work, fmt.Sprintf("%s-%d", s.Header.Partition.Topic, s.Header.Partition.Number))
 	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
 		return s, err
