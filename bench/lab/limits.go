@@ -74,8 +74,8 @@ func tuneSlots() tuning {
 	}
 	return tuning{
 		settings: append(append(requests, bytes...), tenant...),
-		measures: []measure{{what: "rate of 32 backfills, 8 MiB/s a connection", unit: "MiB/s", of: rateOf}},
-		work:     manyBackfills(slow(8*mib, 0), 2, map[string]float64{"tenants": 1}),
+		measures: []measure{{what: "rate of 32 backfills, 4 MiB/s a connection", unit: "MiB/s", of: rateOf}},
+		work:     manyBackfills(slow(4*mib, 0), 2, map[string]float64{"tenants": 1}),
 	}
 }
 
@@ -87,7 +87,7 @@ func tuneTenants() tuning {
 		measures: []measure{{what: "rate of one consumer beside a tenant of 31, on a line of 128 MiB/s", unit: "MiB/s", of: func(t tuned) float64 {
 			return t.Values["one"] / mib / t.Wall
 		}}},
-		work: manyBackfills(slow(8*mib, 128*mib), 2, map[string]float64{"tenants": 1}),
+		work: manyBackfills(slow(8*mib, 128*mib), 2, map[string]float64{"tenants": 2}),
 	}
 }
 
@@ -152,7 +152,7 @@ func tuneRetryBudget() tuning {
 
 func tuneProgress() tuning {
 	return tuning{
-		settings: []setting{{"progressTimeout", "1s", 1}, {"progressTimeout", "3s", 3}},
+		settings: []setting{{"progressTimeout", "1s", 1}},
 		measures: []measure{{what: "p99 where one GET in 50 hangs", unit: "s", of: func(t tuned) float64 { return t.Values["p99"] }}},
 		once:     true,
 		work: func(l *lab) (func(setting) (tuned, error), error) {
@@ -261,12 +261,12 @@ func tuneTails() tuning {
 	standard, others := sizes("tailBytes", 32*mib, mib, 8*mib)
 	return tuning{
 		standard: standard, settings: others,
-		measures: []measure{{suffix: "gets", what: "GETs of a read anywhere in 256 segments of 1 GiB", unit: "GET", counted: true, of: func(t tuned) float64 {
+		measures: []measure{{suffix: "gets", what: "GETs of a read anywhere in 384 segments of 1 GiB", unit: "GET", counted: true, of: func(t tuned) float64 {
 			return gets(t.store) / t.Values["reads"]
 		}}},
 		work: inWeather(calm,
 			func(l *lab) weather.Spec {
-				return weather.Spec{Partitions: scale(l, 256, 64), SegmentBytes: 1 << 30, BatchBytes: 64 << 10}
+				return weather.Spec{Partitions: scale(l, 384, 64), SegmentBytes: 1 << 30, BatchBytes: 64 << 10}
 			},
 			func(l *lab) job.Job { return l.mixJob("random", world{}, 64*mib, 4, scale(l, 384, 64)) }),
 	}
@@ -343,9 +343,9 @@ func tuneHints() tuning {
 	hint := func(name string, h fetch.Hint) setting { return setting{"hint", name, float64(h)} }
 	return tuning{
 		settings: []setting{hint("sequential", fetch.Sequential), hint("scan", fetch.Scan), hint("tail", fetch.Tail)},
-		measures: []measure{{what: "time to the first 32 MiB, 20 MiB/s a connection", unit: "s", of: wallOf}},
-		work: inWeather(func(*lab) weather.Schedule { return slow(20*mib, 0) },
+		measures: []measure{{what: "time to the first 32 MiB, 8 MiB/s a connection", unit: "s", of: wallOf}},
+		work: inWeather(func(*lab) weather.Schedule { return slow(8*mib, 128*mib) },
 			func(l *lab) weather.Spec { return weather.Spec{SegmentBytes: scale[int64](l, 32*mib, 4*mib)} },
-			func(*lab) job.Job { return job.Job{Work: "fill", Memory: 256 * mib} }),
+			func(*lab) job.Job { return job.Job{Work: "fill", Memory: 64 * mib} }),
 	}
 }

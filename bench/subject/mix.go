@@ -95,8 +95,8 @@ func patterns(j job.Job, t *weather.Tier, stream int) (pattern, error) {
 
 // mix has Streams streams do Count reads each of the workload Name, or as many as
 // they can in Param["seconds"]; Param["atOnce"] of them at once, 0 is all. Stream 0 takes
-// Param["slowMs"] to be rid of what it got. Param["tenants"] makes it the tenant "one", and the
-// others the tenant "others". Each result is compared with what the tier holds. A read that
+// Param["slowMs"] to be rid of what it got. All are of one tenant if Param["tenants"] is 1; if it
+// is 2, stream 0 is a tenant of its own. Each result is compared with what the tier holds. A read that
 // fails is counted, and if all do, that is an error unless Param["outage"] says that it is to
 // be so; a wrong byte ends the job.
 func mix(ctx context.Context, j job.Job, m *job.Meter) (values map[string]float64, err error) {
@@ -136,9 +136,7 @@ func mix(ctx context.Context, j job.Job, m *job.Meter) (values map[string]float6
 			}
 			began := time.Now()
 			req := r.request(s.p, s.offset, s.maxBytes)
-			if j.Param["tenants"] != 0 {
-				req.Tenant = tenantOf(stream)
-			}
+			req.Tenant = tenantOf(int(j.Param["tenants"]), stream)
 			err := r.reader.Fetch(ctx, req, &res)
 			mine = append(mine, time.Since(began).Seconds())
 			reads.Add(1)
@@ -193,12 +191,16 @@ func mix(ctx context.Context, j job.Job, m *job.Meter) (values map[string]float6
 	return values, nil
 }
 
-// tenantOf is whose stream it is, where there are tenants.
-func tenantOf(stream int) string {
-	if stream == 0 {
+// tenantOf is whose stream it is among so many tenants.
+func tenantOf(tenants, stream int) string {
+	switch {
+	case tenants == 0:
+		return ""
+	case tenants > 1 && stream == 0:
 		return "one"
+	default:
+		return "others"
 	}
-	return "others"
 }
 
 // coverage is which batches of a tier were served at least once.
