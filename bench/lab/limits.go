@@ -94,7 +94,7 @@ func tuneTenants() tuning {
 // small reads of 64 KiB anywhere, 16 at a time.
 func small(count int, param map[string]float64) func(*lab) job.Job {
 	return func(l *lab) job.Job {
-		j := l.mixJob("random", world{}, 64*mib, 16, scale(l, count, max(count/8, 2)))
+		j := l.mixJob("random", world{}, 64*mib, 16, scale(l, count, max(count/8, 1)))
 		for k, v := range param {
 			j.Param[k] = v
 		}
@@ -124,7 +124,8 @@ func tuneAttempts() tuning {
 		measures: []measure{{suffix: "failed", what: "of 1,000 reads, where one GET in ten fails", unit: "1", counted: true, of: func(t tuned) float64 {
 			return 1000 * t.Values["failed"] / t.Values["reads"]
 		}}},
-		work: inWeather(failing(.1), manyTails, small(128, map[string]float64{"retryBudget": unbounded})),
+		once: true,
+		work: inWeather(failing(.1), manyTails, small(64, map[string]float64{"retryBudget": unbounded})),
 	}
 }
 
@@ -135,7 +136,8 @@ func tuneTold() tuning {
 		measures: []measure{{suffix: "told", what: "median time until a read of a store that is down fails", unit: "ms", of: func(t tuned) float64 {
 			return 1000 * t.Values["p50"]
 		}}},
-		work: inWeather(failing(1), manyTails, small(8, map[string]float64{"retryBudget": unbounded, "outage": 1})),
+		once: true,
+		work: inWeather(failing(1), manyTails, small(2, map[string]float64{"retryBudget": unbounded, "outage": 1})),
 	}
 }
 
@@ -146,6 +148,7 @@ func tuneRetryBudget() tuning {
 		measures: []measure{{suffix: "gets", what: "GETs for each of 512 reads of a store that is down", unit: "GET", counted: true, of: func(t tuned) float64 {
 			return gets(t.store) / t.Values["reads"]
 		}}},
+		once: true,
 		work: inWeather(failing(1), manyTails, small(32, map[string]float64{"outage": 1})),
 	}
 }
@@ -320,7 +323,9 @@ func tuneRuns() tuning {
 		measures: []measure{{suffix: "gets", what: "GETs for 64 MiB in sequence", unit: "GET", counted: true, of: func(t tuned) float64 {
 			return gets(t.store) / (float64(t.Bytes) / (64 * mib))
 		}}},
-		work: inWeather(calm, fillSpec, func(*lab) job.Job {
+		work: inWeather(calm, func(l *lab) weather.Spec {
+			return weather.Spec{SegmentBytes: scale[int64](l, 256*mib, 16*mib), Segments: 2}
+		}, func(*lab) job.Job {
 			return job.Job{Work: "fill", Memory: 256 * mib, Param: map[string]float64{"hint": float64(fetch.Scan)}}
 		}),
 	}

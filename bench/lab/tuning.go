@@ -79,7 +79,7 @@ type tuning struct {
 	standard setting // the default, with its limit and its name if something is counted
 	settings []setting
 	measures []measure
-	// once: there and not back. What is measured is a wait that the settings fix.
+	// once: there and not back. What is measured is a count, or a wait that the settings fix.
 	once bool
 	work func(*lab) (func(setting) (tuned, error), error)
 }
