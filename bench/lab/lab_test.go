@@ -380,6 +380,13 @@ func TestUploadsSend(t *testing.T) {
 	if err := l.written(res, seg, 1); !errors.As(err, &v) {
 		t.Errorf("an upload that sent nothing: %v", err)
 	}
+	// It has the limits of its job, which refuse less than nothing.
+	for _, limit := range []string{"attempts", "uploadProgressTimeout", "stallTimeout"} {
+		how := job.Job{PartSize: 8 * mib, Param: map[string]float64{limit: -1}}
+		if _, err := l.put(l.at.HTTP, segtier, seg, how, 1); err == nil {
+			t.Errorf("%s: -1 is taken", limit)
+		}
+	}
 }
 
 func TestFigureLines(t *testing.T) {

@@ -1,6 +1,7 @@
 package subject
 
 import (
+	"encoding/json"
 	"reflect"
 	"testing"
 	"time"
@@ -39,6 +40,29 @@ func TestLimitsSetOptions(t *testing.T) {
 	}
 	if got := changed(reflect.ValueOf(optionsOf(job.Job{Param: map[string]float64{"seed": 3}}))); len(got) != 0 {
 		t.Errorf("a parameter that is no limit sets %v", got)
+	}
+}
+
+// The read path has the limits of its job: each refuses less than nothing.
+func TestRigHasTheLimits(t *testing.T) {
+	for _, name := range Limits() {
+		if name == "stallTimeout" {
+			continue // of the store, which this rig is given
+		}
+		j := job.Job{World: json.RawMessage("{}"), Memory: 8 << 20, Param: map[string]float64{name: -1}}
+		tier, err := openTier(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		meta, err := tier.Metadata()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := newRig(j, tier, meta, &local{})
+		if err == nil {
+			r.done(&err)
+			t.Errorf("%s: -1 is taken (%v)", name, err)
+		}
 	}
 }
 
