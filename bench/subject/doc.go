@@ -10,6 +10,9 @@
 //	upload                   transfer.Upload of a segment, or of many at a time
 //	lease, fetchhot, …       single steps in memory, beside what they are compared with
 //	policy                   a cache trace through Reader.Fetch
+//
+// Everything is at its default but for the budget of memory, which each job names, and for
+// what it sets in Param (Limits).
 package subject
 
 import "github.com/segtier/segtier/bench/job"
