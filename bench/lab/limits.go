@@ -225,12 +225,12 @@ func uploading(outside weather.Schedule) func(*lab) (func(setting) (tuned, error
 
 func tuneStalls() tuning {
 	return tuning{
-		settings: []setting{{"stallTimeout", "500ms", .5}, {"uploadProgressTimeout", "500ms", .5}},
-		measures: []measure{{what: "time of an upload of which one part in five hangs for 3 s", unit: "s", of: wallOf}},
+		settings: []setting{{"stallTimeout", "1s", 1}, {"uploadProgressTimeout", "1s", 1}},
+		measures: []measure{{what: "time of an upload of which one part hangs for 3 s", unit: "s", of: wallOf}},
 		once:     true,
 		work: func(l *lab) (func(setting) (tuned, error), error) {
 			hang := weather.Fault{
-				Kind: weather.Late, Share: .2, Attempts: 1, Operation: "UploadPart",
+				Kind: weather.Late, Share: 1, Attempts: 1, Operation: "UploadPart", From: 5, Until: 6,
 				For: weather.Duration(scale(l, 3*time.Second, 600*time.Millisecond)),
 			}
 			return uploading(weather.Schedule{Faults: []weather.Fault{hang}})(l)
@@ -308,12 +308,10 @@ func tuneFills() tuning {
 	return tuning{
 		settings: others,
 		measures: []measure{{suffix: "cpu", what: "CPU of a cold verified read", unit: "s", of: func(t tuned) float64 { return t.CPU() }}},
-		work:     inChunks(fillSpec, func(*lab) job.Job { return job.Job{Work: "fill", Memory: 64 * mib} }),
+		work: inChunks(func(l *lab) weather.Spec {
+			return weather.Spec{SegmentBytes: scale[int64](l, 256*mib, 16*mib), Segments: 4}
+		}, func(*lab) job.Job { return job.Job{Work: "fill", Memory: 64 * mib} }),
 	}
-}
-
-func fillSpec(l *lab) weather.Spec {
-	return scale(l, weather.Spec{SegmentBytes: 64 * mib, Segments: 4}, weather.Spec{SegmentBytes: 8 * mib, Segments: 2})
 }
 
 func tuneRuns() tuning {
