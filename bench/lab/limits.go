@@ -74,8 +74,8 @@ func tuneSlots() tuning {
 	}
 	return tuning{
 		settings: append(append(requests, bytes...), tenant...),
-		measures: []measure{{what: "rate of 32 backfills, 4 MiB/s a connection", unit: "MiB/s", of: rateOf}},
-		work:     manyBackfills(slow(4*mib, 0), 2, map[string]float64{"tenants": 1}),
+		measures: []measure{{what: "rate of 32 backfills, 6 MiB/s a connection", unit: "MiB/s", of: rateOf}},
+		work:     manyBackfills(slow(6*mib, 0), 3, map[string]float64{"tenants": 1}),
 	}
 }
 
