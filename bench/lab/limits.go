@@ -46,7 +46,7 @@ func tunings() []tuning {
 func manyBackfills(schedule weather.Schedule, seconds float64, param map[string]float64) func(*lab) (func(setting) (tuned, error), error) {
 	const streams = 32
 	return inWeather(func(*lab) weather.Schedule { return schedule },
-		func(*lab) weather.Spec { return weather.Spec{Partitions: streams, SegmentBytes: 64 * mib} },
+		func(*lab) weather.Spec { return weather.Spec{Partitions: streams, SegmentBytes: 64 * mib, Segments: 8} },
 		func(l *lab) job.Job {
 			j := l.mixJob("sequential", world{}, 512*mib, streams, 0)
 			j.Param["seconds"] = scale(l, seconds, .3)
