@@ -40,8 +40,26 @@ type Options struct {
 	BytesInFlight int64
 
 	// UploadBytesPerSecond bounds how fast all copies together send; 0 is no bound.
-	// See endpoint.Options.
+	// TenantRequests and TenantBytesInFlight bound what the reads of one tenant
+	// (fetch.Request.Tenant) have in flight; 0 is no bound. Of HedgeBytes and less, reads
+	// that somebody waits for are asked for twice if the store is slow; 0 is none. See
+	// endpoint.Options, and docs/tuning.md for what they cost and buy.
 	UploadBytesPerSecond int64
+	TenantRequests       int
+	TenantBytesInFlight  int64
+	HedgeBytes           int64
+
+	// Attempts and RetryBudget bound the tries of one call and of all calls;
+	// ProgressTimeout and UploadProgressTimeout are the patience with a store that sends
+	// or takes nothing. 0 is the default of endpoint.Options: 4, 100, 10 s, 2 minutes.
+	Attempts, RetryBudget                  int
+	ProgressTimeout, UploadProgressTimeout time.Duration
+
+	// RunBytes bounds one GET for data, TailBytes the memory for what is known of
+	// segments, beside MemoryBytes; VisibilityGrace is how long the object of a new
+	// segment may be missing. 0 is the default of fetch.Options: 16 MiB, 32 MiB, a minute.
+	RunBytes, TailBytes int64
+	VisibilityGrace     time.Duration
 
 	// ChunkSize and PartSize, in bytes, are those of objects written from now
 	// on; objects in the store keep theirs. 0 is 1 MiB and 16 MiB.
@@ -79,8 +97,8 @@ func (o *Options) validate() error {
 		return errors.New("segtier: Options.Store is required")
 	case o.Metadata == nil:
 		return errors.New("segtier: Options.Metadata is required")
-	case o.MemoryBytes < 0, o.Requests < 0, o.BytesInFlight < 0, o.UploadBytesPerSecond < 0, o.ChunkSize < 0, o.PartSize < 0:
-		return errors.New("segtier: sizes and counts in Options must not be negative")
+	case o.MemoryBytes < 0:
+		return fmt.Errorf("segtier: MemoryBytes is %d, want 0 (default) or more", o.MemoryBytes)
 	}
 	if err := (transfer.ScanOptions{ChunkSize: o.ChunkSize, PartSize: o.PartSize}).Validate(); err != nil {
 		return fmt.Errorf("segtier: %w", err)
@@ -128,10 +146,17 @@ func Open(ctx context.Context, o Options) (*Tier, error) {
 	t.close = sync.OnceValue(t.shut)
 	var err error
 	t.ep, err = endpoint.New(o.Store, endpoint.Options{
-		Requests:             o.Requests,
-		BytesInFlight:        o.BytesInFlight,
-		UploadBytesPerSecond: o.UploadBytesPerSecond,
-		Logger:               o.Logger,
+		Requests:              o.Requests,
+		BytesInFlight:         o.BytesInFlight,
+		TenantRequests:        o.TenantRequests,
+		TenantBytesInFlight:   o.TenantBytesInFlight,
+		UploadBytesPerSecond:  o.UploadBytesPerSecond,
+		Attempts:              o.Attempts,
+		RetryBudget:           o.RetryBudget,
+		ProgressTimeout:       o.ProgressTimeout,
+		UploadProgressTimeout: o.UploadProgressTimeout,
+		HedgeBytes:            o.HedgeBytes,
+		Logger:                o.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("segtier: %w", err)
@@ -139,7 +164,15 @@ func Open(ctx context.Context, o Options) (*Tier, error) {
 	if t.cache, err = cache.New(cache.Options{MemoryBytes: o.MemoryBytes}); err != nil {
 		return nil, errors.Join(fmt.Errorf("segtier: %w", err), t.Close())
 	}
-	if t.reader, err = fetch.New(o.Metadata, t.ep, t.cache, fetch.Options{Labels: o.ProfileLabels, Events: o.FetchEvents, Logger: o.Logger}); err != nil {
+	t.reader, err = fetch.New(o.Metadata, t.ep, t.cache, fetch.Options{
+		TailBytes:       o.TailBytes,
+		RunBytes:        o.RunBytes,
+		VisibilityGrace: o.VisibilityGrace,
+		Labels:          o.ProfileLabels,
+		Events:          o.FetchEvents,
+		Logger:          o.Logger,
+	})
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("segtier: %w", err), t.Close())
 	}
 	t.copier, err = lifecycle.NewCopier(o.Metadata, t.ep, lifecycle.CopierOptions{

@@ -2,6 +2,7 @@ package segtier_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/segtier/segtier"
@@ -60,6 +61,37 @@ func TestOptionsAreChecked(t *testing.T) {
 		if tier, err := segtier.Open(t.Context(), o); err == nil {
 			t.Errorf("%s: accepted", name)
 			_ = tier.Close()
+		}
+	}
+}
+
+// What a Tier passes on reaches what it is for: who is given nonsense says by which name.
+func TestOptionsReachTheirPackages(t *testing.T) {
+	for name, o := range map[string]segtier.Options{
+		"MemoryBytes":           {MemoryBytes: -1},
+		"ChunkSize":             {ChunkSize: -1},
+		"PartSize":              {PartSize: -1},
+		"Requests":              {Requests: -1},
+		"BytesInFlight":         {BytesInFlight: -1},
+		"TenantRequests":        {TenantRequests: -1},
+		"TenantBytesInFlight":   {TenantBytesInFlight: -1},
+		"UploadBytesPerSecond":  {UploadBytesPerSecond: -1},
+		"Attempts":              {Attempts: -1},
+		"RetryBudget":           {RetryBudget: -1},
+		"ProgressTimeout":       {ProgressTimeout: -1},
+		"UploadProgressTimeout": {UploadProgressTimeout: -1},
+		"HedgeBytes":            {HedgeBytes: -1},
+		"RunBytes -1":           {RunBytes: -1},
+		"TailBytes -1":          {TailBytes: -1},
+		"VisibilityGrace -1ns":  {VisibilityGrace: -1},
+	} {
+		o.Store, o.Metadata = storetest.NewMem(), metadatatest.NewMem()
+		tier, err := segtier.Open(t.Context(), o)
+		if err == nil {
+			t.Errorf("%s: accepted", name)
+			_ = tier.Close()
+		} else if !strings.Contains(err.Error(), name) {
+			t.Errorf("%s is not what this is about: %v", name, err)
 		}
 	}
 }

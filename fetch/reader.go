@@ -23,7 +23,8 @@ type Options struct {
 	// transaction indexes, histories) may take, in bytes; 0 is 32 MiB. It is
 	// beside the budget of the cache. A tail of a 1 GiB segment takes some 40 KiB.
 	TailBytes int64
-	// RunBytes bounds one GET for data, in bytes, up to 1 GiB; 0 is 16 MiB, which is what
+	// RunBytes bounds one GET for data, in bytes, up to 1 GiB; 0 is 16 MiB, or a sixteenth
+	// of the endpoint's BytesInFlight if that is less, but a MiB at least. It is what
 	// backfills use. Readers in sequence get half of it, and what somebody waits for
 	// a quarter, first. Longer demands are split and fetched in parallel: a
 	// connection of an object store has a speed of its own, whatever is asked of it.
@@ -147,9 +148,14 @@ func New(meta metadata.Store, ep *endpoint.Endpoint, c *cache.Cache, o Options) 
 	if meta == nil || ep == nil || c == nil {
 		return nil, errors.New("fetch: New needs metadata, an endpoint and a cache")
 	}
+	runs := o.RunBytes
 	o, err := o.validate()
 	if err != nil {
 		return nil, err
+	}
+	if runs == 0 {
+		// So that enough of them are in flight: one that has all the bytes goes alone.
+		o.RunBytes = max(min(o.RunBytes, ep.BytesInFlight()/16), 1<<20)
 	}
 	r := &Reader{
 		meta: meta, ep: ep, cache: c, o: o,

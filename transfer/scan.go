@@ -57,10 +57,10 @@ func (o ScanOptions) validate() (ScanOptions, error) {
 		o.PartSize = DefaultPartSize
 	}
 	if o.ChunkSize < 0 || o.ChunkSize > object.MaxChunkSize {
-		return o, fmt.Errorf("transfer: chunk size of %d bytes, allowed are 1 to %d", o.ChunkSize, object.MaxChunkSize)
+		return o, fmt.Errorf("transfer: ChunkSize is %d bytes, allowed are 1 to %d, 0 is the default", o.ChunkSize, object.MaxChunkSize)
 	}
 	if o.PartSize < 0 {
-		return o, fmt.Errorf("transfer: part size of %d bytes", o.PartSize)
+		return o, fmt.Errorf("transfer: PartSize is %d bytes, want 0 (default) or more", o.PartSize)
 	}
 	return o, nil
 }

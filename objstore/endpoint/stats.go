@@ -29,6 +29,9 @@ type Stats struct {
 	Waiting          int // for a slot
 }
 
+// BytesInFlight returns Options.BytesInFlight: what is longer goes alone.
+func (e *Endpoint) BytesInFlight() int64 { return e.opts.BytesInFlight }
+
 type counters struct {
 	gets, stats, uploads, deletes, lists         atomic.Int64
 	bytes, bytesUploaded                         atomic.Int64
