@@ -121,17 +121,32 @@ func (f *flight) depart() {
 	}
 }
 
-// arrive has it forgotten.
+// arrive has it forgotten, but for what it did not bring.
 func (f *flight) arrive() {
 	t := f.t
 	f.ended.Store(true)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for _, fill := range f.fills[min(f.done, f.limit):f.limit] {
+		if t.failed == nil {
+			t.failed = make(map[int]struct{})
+		}
+		t.failed[int(fill.Key().Chunk)] = struct{}{}
+	}
 	if i := slices.Index(t.flights, f); i >= 0 {
 		last := len(t.flights) - 1
 		t.flights[i], t.flights[last] = t.flights[last], nil
 		t.flights = t.flights[:last]
 	}
+}
+
+// again reports whether a chunk that is asked for was asked for before and has not come.
+func (t *tail) again(c int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, failed := t.failed[c]
+	delete(t.failed, c)
+	return failed
 }
 
 // flightOf returns the flight that chunk c is on; nil if there is none. The caller holds

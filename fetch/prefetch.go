@@ -216,8 +216,9 @@ func (rd *reading) ask(ctx context.Context, req *Request, at *place, c int, offs
 	if n := len(fills); n > 0 {
 		l := &s.way[0]
 		for _, f := range fills {
-			if pos := l.start + t.Table.Start(int(f.Key().Chunk)); s.window > 0 && pos < s.was {
-				r.lost(t.Table.Len(int(f.Key().Chunk))) // it was here, and went before it was read
+			c := int(f.Key().Chunk)
+			if pos := l.start + t.Table.Start(c); s.window > 0 && pos < s.was && !t.again(c) {
+				r.lost(t.Table.Len(c)) // it was here, and went before it was read
 			}
 		}
 		if int(fills[n-1].Key().Chunk) == to-1 && to < l.stop {

@@ -40,8 +40,9 @@ type tail struct {
 	used atomic.Bool // found without tails.mu since it was last in front there
 
 	mu       sync.Mutex
-	identity string    // of the object as last seen; guarded by mu
-	flights  []*flight // of its chunks; guarded by mu
+	identity string           // of the object as last seen; guarded by mu
+	flights  []*flight        // of its chunks; guarded by mu
+	failed   map[int]struct{} // chunks whose flight failed, until they are asked for again; guarded by mu
 }
 
 func (t *tail) seen(identity string) {

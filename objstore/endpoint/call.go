@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/segtier/segtier/objstore"
@@ -22,9 +23,11 @@ type call struct {
 	timer    *time.Timer             // cancels ctx when it runs out; nil until armed
 	patience time.Duration           // how long it is set to
 
-	urgency *Urgency // of a Read, that is told of pauses; nil: nobody asks
-	limiter *limiter // that hears of this attempt's outcome; nil for none
-	lessons uint64   // what it knew when the attempt began
+	urgency *Urgency     // of a Read, that is told of pauses; nil: nobody asks
+	heard   atomic.Int64 // when the timeout was last started anew, since e.born
+	area    *area        // that the call is about; it hears how each attempt ends
+	limiter *limiter     // likewise; nil for none
+	lessons uint64       // what it knew when the attempt began
 }
 
 // learn has a limiter hear how the attempt that begins ends.
@@ -33,16 +36,42 @@ func (c *call) learn(l *limiter) { c.limiter, c.lessons = l, l.begin() }
 // succeeded notes that an attempt did what it should.
 func (c *call) succeeded() {
 	c.e.retries.earned()
-	if c.limiter != nil {
+	c.answered()
+}
+
+// answered notes that the store bore what it was asked.
+func (c *call) answered() {
+	c.e.answeredAt.Store(int64(time.Since(c.e.born)))
+	if lesson := c.e.slots.answered(c.area); lesson && c.limiter != nil {
 		c.limiter.succeeded()
 	}
+}
+
+// refused notes that it was asked too much.
+func (c *call) refused() {
+	c.e.stats.throttles.Add(1)
+	c.e.slots.refused(c.area)
+	if c.limiter != nil {
+		c.limiter.throttled(c.lessons)
+	}
+}
+
+// outcome is how an attempt of a Read ended.
+func (c *call) outcome(err error) outcome {
+	switch {
+	case err == nil:
+		return wentWell
+	case c.ctx.Err() != nil && !errors.Is(context.Cause(c.ctx), errStalled), errors.Is(err, errNoTurn):
+		return wasLeft
+	}
+	return wentWrong
 }
 
 // errStalled is the cause with which the progress timeout ends a context.
 var errStalled = errors.New("no progress")
 
 // begin registers a call, so that Close can end it.
-func (e *Endpoint) begin(ctx context.Context) (*call, error) {
+func (e *Endpoint) begin(ctx context.Context, kind areaKind, key string) (*call, error) {
 	c := &call{e: e, caller: ctx, tries: tries{max: e.opts.Attempts}}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	e.mu.Lock()
@@ -55,6 +84,7 @@ func (e *Endpoint) begin(ctx context.Context) (*call, error) {
 		c.cancel(objstore.ErrClosed)
 		return nil, objstore.ErrClosed
 	}
+	c.area = e.slots.area(kind, key)
 	return c, nil
 }
 
@@ -62,6 +92,7 @@ func (e *Endpoint) begin(ctx context.Context) (*call, error) {
 func (c *call) end() {
 	c.disarm()
 	c.cancel(context.Canceled)
+	c.e.slots.leave(c.area)
 	c.e.mu.Lock()
 	delete(c.e.calls, c)
 	if c.e.closed && len(c.e.calls) == 0 {
@@ -74,6 +105,7 @@ func (c *call) end() {
 func (c *call) arm() { c.armFor(c.e.opts.ProgressTimeout) }
 
 func (c *call) armFor(d time.Duration) {
+	c.heard.Store(int64(time.Since(c.e.born)))
 	if c.timer != nil {
 		c.timer.Reset(d)
 		return
@@ -94,7 +126,7 @@ func (c *call) disarm() {
 // again, and replaces a context that the progress timeout has ended.
 func (c *call) ready() error {
 	for {
-		wait := time.Duration(c.e.pauseUntil.Load()) - time.Since(c.e.born)
+		wait := time.Duration(max(c.e.pauseUntil.Load(), c.area.pauseUntil.Load())) - time.Since(c.e.born)
 		if wait <= 0 {
 			break
 		}
@@ -118,8 +150,8 @@ func (c *call) ready() error {
 
 // do runs attempt until it succeeds or another try is pointless. at says what
 // is being done; its Err is filled in.
-func (e *Endpoint) do(ctx context.Context, at objstore.Error, attempt func(*call) error) error {
-	c, err := e.begin(ctx)
+func (e *Endpoint) do(ctx context.Context, kind areaKind, at objstore.Error, attempt func(*call) error) error {
+	c, err := e.begin(ctx, kind, at.Key)
 	if err != nil {
 		at.Err = err
 		return &at
@@ -147,6 +179,10 @@ func (c *call) retry(err error, at objstore.Error) error {
 		at.Err = final
 		return &at
 	}
+	if errors.Is(context.Cause(c.ctx), errOverdue) {
+		c.e.stats.retries.Add(1) // which is nobody's fault
+		return nil
+	}
 	if errors.Is(context.Cause(c.ctx), errStalled) {
 		// Whatever the store made of it, it is a timeout: the caller has
 		// cancelled nothing.
@@ -155,14 +191,11 @@ func (c *call) retry(err error, at objstore.Error) error {
 	}
 	throttled := errors.Is(err, objstore.ErrThrottled)
 	if throttled {
-		c.e.stats.throttles.Add(1)
-		if c.limiter != nil {
-			c.limiter.throttled(c.lessons)
-		}
+		c.refused()
 	}
 	free := throttled || c.tries.free()
 	wait, again := c.tries.next(err)
-	if again && !free && !c.e.retries.spend() {
+	if again && !free && !c.e.retries.spend(&c.area.share) {
 		c.e.stats.unretried.Add(1)
 		return describe(err, at, "no retry, since too many requests fail")
 	}
@@ -175,7 +208,7 @@ func (c *call) retry(err error, at objstore.Error) error {
 	c.e.stats.retries.Add(1)
 	c.e.opts.Logger.DebugContext(c.caller, "retrying", "op", at.Op, "key", at.Key, "off", at.Off,
 		"try", c.tries.total, "wait", wait, "err", err)
-	c.e.heed(err)
+	c.heed(err)
 	if err := c.sleep(wait); err != nil {
 		at.Err = err
 		return &at
@@ -221,17 +254,28 @@ func (c *call) sleep(d time.Duration) error {
 	return c.interrupted()
 }
 
-// heed remembers how long the store asked us to wait: that is for everybody.
-func (e *Endpoint) heed(err error) {
+// everybody is how many areas ask us to wait, while none answers, until it is the store
+// that does.
+const everybody = 4
+
+// heed remembers how long the store asked us to wait. That is for requests to the same
+// area, since no more is known. Where several ask, and nothing has been answered for as long
+// as that, it is for all.
+func (c *call) heed(err error) {
 	var oe *objstore.Error
 	if !errors.As(err, &oe) || oe.RetryAfter <= 0 {
 		return
 	}
-	until := int64(time.Since(e.born) + min(oe.RetryAfter, maxRetryAfter))
-	for old := e.pauseUntil.Load(); old < until; old = e.pauseUntil.Load() {
-		if e.pauseUntil.CompareAndSwap(old, until) {
-			return
-		}
+	now, wait := int64(time.Since(c.e.born)), int64(min(oe.RetryAfter, maxRetryAfter))
+	raise(&c.area.pauseUntil, now+wait)
+	if now-c.e.answeredAt.Load() > wait && c.e.slots.paused(now) >= everybody {
+		raise(&c.e.pauseUntil, now+wait)
+	}
+}
+
+// raise makes a number at least n.
+func raise(a *atomic.Int64, n int64) {
+	for old := a.Load(); old < n && !a.CompareAndSwap(old, n); old = a.Load() {
 	}
 }
 

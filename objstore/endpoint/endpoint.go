@@ -105,9 +105,10 @@ type Endpoint struct {
 	uploads atomic.Uint64 // so far; numbers them as streams
 
 	// born is the zero of pauseUntil, which is a duration since then: what the
-	// store asked all of us to wait.
+	// store asked all of us to wait. answeredAt is when it last answered, likewise.
 	born       time.Time
 	pauseUntil atomic.Int64
+	answeredAt atomic.Int64
 
 	done chan struct{} // closed by Close
 	idle chan struct{} // closed when Close was called and the last call has left
@@ -141,7 +142,7 @@ func New(store objstore.Store, opts Options) (*Endpoint, error) {
 	}
 	e.readLimit = newLimiter(opts.Requests, e.slots.limitReads)
 	e.writeLimit = newLimiter(opts.Requests, e.slots.limitWrites)
-	e.crowd = newCrowd(without(readsAhead, opts.Requests), e.slots.limitCrowd)
+	e.crowd = newCrowd(without(background, opts.Requests), e.slots.limitCrowd)
 	return e, nil
 }
 
@@ -183,8 +184,8 @@ func (e *Endpoint) Close() error {
 // are short it goes behind those who read and write.
 func (e *Endpoint) Stat(ctx context.Context, key string) (objstore.Info, error) {
 	var info objstore.Info
-	err := e.do(ctx, objstore.Error{Op: "stat", Key: key}, func(c *call) (err error) {
-		w := want{line: looking}
+	err := e.do(ctx, forReads, objstore.Error{Op: "stat", Key: key}, func(c *call) (err error) {
+		w := want{line: looking, area: c.area}
 		if err := e.slots.acquire(c.ctx, w); err != nil {
 			return err
 		}
@@ -209,8 +210,8 @@ func (e *Endpoint) Delete(ctx context.Context, keys ...string) error {
 	if len(keys) > 0 {
 		at.Key = keys[0]
 	}
-	return e.do(ctx, at, func(c *call) error {
-		w := want{line: deleting}
+	return e.do(ctx, forWrites, at, func(c *call) error {
+		w := want{line: deleting, area: c.area}
 		if err := e.slots.acquire(c.ctx, w); err != nil {
 			return err
 		}
@@ -227,7 +228,7 @@ func (e *Endpoint) Delete(ctx context.Context, keys ...string) error {
 // would have to hold while its consumer works.
 func (e *Endpoint) List(ctx context.Context, prefix, after string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
-		err := e.do(ctx, objstore.Error{Op: "list", Key: prefix}, func(c *call) error {
+		err := e.do(ctx, forListing, objstore.Error{Op: "list", Key: prefix}, func(c *call) error {
 			e.stats.lists.Add(1)
 			for info, err := range e.store.List(c.ctx, prefix, after) {
 				if err != nil {

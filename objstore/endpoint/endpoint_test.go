@@ -211,7 +211,7 @@ func TestCloseEndsWaits(t *testing.T) {
 func TestCloseEndsTheNextAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open(t, storetest.NewMem(), Options{})
-		c, err := e.begin(t.Context())
+		c, err := e.begin(t.Context(), forReads, "key")
 		if err != nil {
 			t.Fatal(err)
 		}

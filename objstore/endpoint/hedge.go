@@ -81,6 +81,7 @@ func (r *reading) hedgeable(n int64) bool {
 // which takes no longer than the store needs to notice that its context has ended.
 func (e *Endpoint) race(c *call, w want, key, identity string, off int64) (info objstore.Info, body io.ReadCloser, join func(), err error) {
 	e.hedges.earned()
+	w.seat = 0 // the first GET's
 	answers := make(chan answer, 2)
 	var cancels [2]context.CancelFunc // of the first GET and the hedge
 	var running sync.WaitGroup
@@ -127,8 +128,7 @@ func (e *Endpoint) race(c *call, w want, key, identity string, off int64) (info 
 		}
 		slow = nil // an error is no slowness: the retry is for that
 		if out > 0 && errors.Is(won.err, objstore.ErrThrottled) {
-			e.stats.throttles.Add(1)
-			c.limiter.throttled(c.lessons)
+			c.refused()
 		}
 	}
 	winner := 0
@@ -168,10 +168,10 @@ func (e *Endpoint) lost(a answer, w want) {
 // hedgeNow takes what one more GET needs: a part of the budget and a slot, while
 // the store bears as many requests as there may be and nobody waits for one.
 func (e *Endpoint) hedgeNow(w want) bool {
-	if _, cut := e.readLimit.limit(); cut || !e.slots.try(w) {
+	if !e.slots.try(w) {
 		return false
 	}
-	if !e.hedges.spend() {
+	if !e.hedges.spend(nil) {
 		e.slots.release(w)
 		return false
 	}

@@ -226,7 +226,7 @@ func TestHedgesAreFew(t *testing.T) {
 		if st.Hedges < 50 || float64(st.Gets) > 2300*1.05 {
 			t.Errorf("%d hedges, %d gets for 2,300 reads", st.Hedges, st.Gets)
 		}
-		e.readLimit.throttled(e.readLimit.begin())
+		e.slots.refused(e.slots.area(forReads, "key"))
 		for range 50 {
 			req := read(data, 1000)
 			if _, err := e.Read(t.Context(), req); err != nil {

@@ -1,11 +1,13 @@
 package endpoint
 
 import (
+	"math"
 	"sync"
 	"time"
 )
 
-// limiter learns how many requests at a time a store can bear: half as many when
+// limiter learns how many requests at a time a store can bear, of those to areas that it
+// has throttled: half as many when
 // it says that there are too many, one more when as many as there may be have
 // succeeded. Answers to requests that were made before the latest halving say
 // nothing about it: one crowd is one lesson.
@@ -78,6 +80,15 @@ type tokens struct {
 	at   time.Time // when have was right; guarded by mu
 }
 
+// share is what one of those who spend a budget has taken of it, fading.
+type share struct {
+	spent float64   // guarded by the budget's mu
+	at    time.Time // when spent was right; likewise
+}
+
+// sharesFade is after how long a half of what was spent counts no more.
+const sharesFade = 10 * time.Second
+
 // earned notes a piece of work.
 func (t *tokens) earned() {
 	t.mu.Lock()
@@ -85,16 +96,26 @@ func (t *tokens) earned() {
 	t.mu.Unlock()
 }
 
-// spend takes a token, if there is one.
-func (t *tokens) spend() bool {
+// spend takes a token, if there is one. Who has a share leaves the last half of them to those
+// who have taken less than an eighth of all.
+func (t *tokens) spend(of *share) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
 	t.have = min(t.most, t.have+now.Sub(t.at).Seconds()*t.perSecond)
 	t.at = now
+	if of != nil {
+		of.spent *= math.Exp2(-now.Sub(of.at).Seconds() / sharesFade.Seconds())
+		of.at = now
+		if t.have-1 < t.most/2 && of.spent+1 > max(t.most/8, 1) {
+			return false
+		}
+	}
 	if t.have < 1 {
 		return false
 	}
-	t.have--
+	if t.have--; of != nil {
+		of.spent++
+	}
 	return true
 }

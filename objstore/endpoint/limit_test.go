@@ -125,7 +125,7 @@ func TestRetryBudget(t *testing.T) {
 			}
 		}
 		st := e.Stats()
-		if st.Retries < 20 || st.Retries > 30 || st.Unretried < 900 || st.Gets != 1000+st.Retries {
+		if st.Retries < 10 || st.Retries > 20 || st.Unretried < 900 || st.Gets != 1000+st.Retries {
 			t.Errorf("%+v", st)
 		}
 		down = false

@@ -120,7 +120,7 @@ func (e *Endpoint) Read(ctx context.Context, req ReadRequest) (objstore.Info, er
 		at.Err = err
 		return objstore.Info{}, &at
 	}
-	c, err := e.begin(ctx)
+	c, err := e.begin(ctx, forReads, req.Key)
 	if err != nil {
 		at.Err = err
 		return objstore.Info{}, &at
@@ -177,15 +177,15 @@ func (r *reading) class() Class {
 }
 
 // attempt makes one GET for everything that is still missing.
-func (r *reading) attempt() error {
+func (r *reading) attempt() (err error) {
 	c, e := r.call, r.call.e
 	r.began = r.piece
-	w, err := e.slots.acquireAs(c.ctx, want{line(r.class()), r.req.Stream, r.req.Tenant, r.size - r.got}, r.req.Urgency)
+	w, err := e.slots.acquireAs(c.ctx, want{line: line(r.class()), stream: r.req.Stream, tenant: r.req.Tenant, n: r.size - r.got, area: c.area, call: c}, r.req.Urgency)
 	if err != nil {
 		return err
 	}
 	w, err = r.turn(w)
-	defer e.slots.release(w)
+	defer func() { e.slots.ended(w, c.outcome(err)) }()
 	if err != nil {
 		return err
 	}
@@ -209,9 +209,10 @@ func (r *reading) attempt() error {
 	if err := r.drain(body); err != nil {
 		return err
 	}
-	now := time.Now()
-	after, full := e.slots.busy()
-	e.crowd.arrived(r.got-got, now.Sub(began), max(before, after), full, now)
+	if after, full := e.slots.busy(); !e.slots.slow(c.area) {
+		now := time.Now()
+		e.crowd.arrived(r.got-got, now.Sub(began), max(before, after), full, now)
+	}
 	return nil
 }
 

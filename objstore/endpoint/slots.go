@@ -11,11 +11,11 @@ import (
 //
 // The rooms are nested: everything holds behindTail and that background, and each
 // is smaller than the one around it by what is kept for those who need only that
-// one: an eighth for demand at the tail, another eighth for demand. Reads have
-// three such rooms more, and writes one: how many of each the store can bear is
-// learned apart, since it throttles them apart. And prefetch has one for itself, of
-// the size that crowd learns; and upkeep, which is deletes and looks at objects, has
-// an eighth.
+// one: an eighth for demand at the tail, another eighth for demand. Prefetch has one
+// for itself, of the size that crowd learns; and upkeep, which is deletes and looks at
+// objects, has an eighth. Requests to an area that something is wrong with have rooms of
+// their own: see area. Where it is throttled, reads have three that are nested likewise,
+// and writes one: how many of each the store can bear is learned apart.
 //
 // Turns are a deficit round-robin over lines, in each over tenants, and in each of
 // those over streams. A request whose turn it is and for which a room has no place
@@ -24,9 +24,10 @@ import (
 // whose tenant has enough in flight holds nothing, and keeps its turn.
 type slots struct {
 	perTenant bound         // 0 is none
-	needs     [nLines][]int // the rooms of each line, from the one that fewest share
+	needs     [nLanes][]int // the rooms of each lane, from the one that fewest share
 
 	mu      sync.Mutex
+	areas   areas              // guarded by mu
 	rooms   [nRooms]room       // guarded by mu
 	tenants map[string]*tenant // those in flight or waiting; guarded by mu
 	turns   turns              // who waits; guarded by mu
@@ -37,10 +38,13 @@ type slots struct {
 const (
 	upkeep = iota
 	inCrowd
+	slowReads
+	freshReads
 	readsAhead
 	readsBehindTail
 	reads
 	writes
+	answering // reads of areas that are not slow: to know how many there are
 	background
 	behindTail
 	everything
@@ -59,6 +63,11 @@ type room struct {
 	taken bound
 }
 
+func (r *room) add(b bound, sign int) {
+	r.taken.requests += sign * b.requests
+	r.taken.bytes += int64(sign) * b.bytes
+}
+
 // tenant is what one tenant has in flight, and how many of its requests wait.
 type tenant struct {
 	taken   bound
@@ -74,6 +83,15 @@ const (
 	looking // at what an object is, without its bytes
 	nLines
 )
+
+// lane is a line, of those whose areas are as well: requests that need the same rooms.
+type lane uint8
+
+const nLanes = lane(nLines) * lane(nHealths)
+
+func (l line) lane(h health) lane { return lane(h)*lane(nLines) + lane(l) }
+
+func (l lane) line() line { return line(l) % nLines }
 
 // weight is the share of a line while all of them want more than there is.
 func (l line) weight() int64 {
@@ -107,18 +125,20 @@ type want struct {
 	stream uint64
 	tenant string
 	n      int64 // bytes it carries
+	area   *area // nil: none
+	seat   int   // from 1 on, of a read that has its slot; 0: none
+	call   *call // of a read; nil: nobody whom it could be taken from
 }
 
+// lane returns where a request belongs, as its area is now.
+func (w *want) lane() lane { return w.line.lane(w.area.health()) }
+
 func newSlots(all, perTenant bound) *slots {
-	s := &slots{tenants: make(map[string]*tenant), perTenant: perTenant, needs: [nLines][]int{
-		TailDemand:     {reads, everything},
-		BackfillDemand: {readsBehindTail, reads, behindTail, everything},
-		TailPrefetch:   {readsAhead, readsBehindTail, reads, background, behindTail, everything},
-		Prefetch:       {inCrowd, readsAhead, readsBehindTail, reads, background, behindTail, everything},
-		writing:        {writes, background, behindTail, everything},
-		deleting:       {upkeep, writes, background, behindTail, everything},
-		looking:        {upkeep, readsAhead, readsBehindTail, reads, background, behindTail, everything},
-	}}
+	s := &slots{tenants: make(map[string]*tenant), perTenant: perTenant}
+	s.areas.known, s.areas.usual = make(map[areaKey]*area), usualTime
+	for l := range nLanes {
+		s.needs[l] = roomsOf(l.line(), health(l/lane(nLines)))
+	}
 	for i := range s.rooms {
 		s.rooms[i].bound = all
 	}
@@ -126,9 +146,48 @@ func newSlots(all, perTenant bound) *slots {
 		s.rooms[i].bound = bound{without(i, all.requests), without(i, all.bytes)}
 	}
 	s.rooms[upkeep].requests = max(1, all.requests/8)
-	s.rooms[inCrowd].requests = without(readsAhead, all.requests)
+	s.rooms[slowReads].requests = max(1, all.requests/4)
+	s.rooms[freshReads].requests = max(1, all.requests/2)
+	s.rooms[inCrowd].requests = without(background, all.requests)
 	s.limitReads(all.requests)
 	return s
+}
+
+// roomsOf returns the rooms of a line, from the one that fewest share.
+func roomsOf(l line, h health) (rooms []int) {
+	if l == deleting || l == looking {
+		rooms = append(rooms, upkeep)
+	}
+	// What is fetched ahead of those who get nothing does not fill the line.
+	if Class(l) == Prefetch && h != isSlow {
+		rooms = append(rooms, inCrowd)
+	}
+	first := everything // of those that are nested
+	switch {
+	case l == line(BackfillDemand):
+		first = behindTail
+	case l != line(TailDemand):
+		first = background
+	}
+	switch isRead := l != writing && l != deleting; {
+	case isRead && h == isSlow:
+		rooms = append(rooms, slowReads)
+	case isRead && h == isFresh:
+		rooms = append(rooms, freshReads, answering)
+	case isRead && h == isThrottled:
+		for i := first - background + readsAhead; i <= reads; i++ {
+			rooms = append(rooms, i)
+		}
+		rooms = append(rooms, answering)
+	case isRead:
+		rooms = append(rooms, answering)
+	case h == isThrottled:
+		rooms = append(rooms, writes)
+	}
+	for i := first; i <= everything; i++ {
+		rooms = append(rooms, i)
+	}
+	return rooms
 }
 
 // without returns how much of n a nested room has.
@@ -157,8 +216,8 @@ func (s *slots) acquire(ctx context.Context, w want) error {
 	return err
 }
 
-// acquireAs is acquire for a Read whose line is its urgency, if it has one. It
-// returns what was taken, to be released.
+// acquireAs is acquire for a Read, whose line is its urgency, if it has one. It
+// returns what was taken, to be given back by ended.
 func (s *slots) acquireAs(ctx context.Context, w want, u *Urgency) (want, error) {
 	if ctx.Err() != nil {
 		return w, context.Cause(ctx)
@@ -169,14 +228,16 @@ func (s *slots) acquireAs(ctx context.Context, w want, u *Urgency) (want, error)
 		u.queue.Store(s)
 		w.line, w.tenant = line(u.Class()), s.payer(w.tenant, u)
 	}
-	if s.waiting == 0 && s.full(w) < 0 && !s.sated(w.tenant) {
-		s.take(w)
+	s.look()
+	if s.waiting == 0 && s.full(&w) < 0 && !s.sated(w.tenant) {
+		s.take(&w)
 		s.mu.Unlock()
 		return w, nil
 	}
 	wait := &waiter{want: w, urgency: u, ready: make(chan struct{})}
 	s.enqueue(wait)
 	s.wake()
+	s.look()
 	s.mu.Unlock()
 
 	select {
@@ -188,7 +249,7 @@ func (s *slots) acquireAs(ctx context.Context, w want, u *Urgency) (want, error)
 	defer s.mu.Unlock()
 	select {
 	case <-wait.ready: // given in the same instant: give it back
-		s.give(wait.want)
+		s.give(&wait.want, wasLeft)
 	default:
 		s.dequeue(wait)
 	}
@@ -214,23 +275,28 @@ func (s *slots) raise(u *Urgency) {
 	s.wake()
 }
 
-// try takes what w wants if it is to be had at once and nobody waits.
+// try takes what w wants if it is to be had at once, nobody waits, and nothing is
+// wrong with its area. Nobody looks whether it becomes overdue.
 func (s *slots) try(w want) bool {
 	w.n = s.clamp(w.n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.waiting > 0 || s.full(w) >= 0 || s.sated(w.tenant) {
+	if s.waiting > 0 || w.area.health() != isWell || s.full(&w) >= 0 || s.sated(w.tenant) {
 		return false
 	}
-	s.take(w)
+	s.account(&w, 1)
 	return true
 }
 
 // release gives back what acquire or try took.
-func (s *slots) release(w want) {
+func (s *slots) release(w want) { s.ended(w, wasLeft) }
+
+// ended is release for a Read, of which it says how it ended.
+func (s *slots) ended(w want, how outcome) {
 	w.n = s.clamp(w.n)
 	s.mu.Lock()
-	s.give(w)
+	s.give(&w, how)
+	s.look()
 	s.wake()
 	s.mu.Unlock()
 }
@@ -243,28 +309,32 @@ func (s *slots) limitCrowd(n int) {
 	s.mu.Unlock()
 }
 
-// busy returns how many reads are in flight, and whether prefetch for several streams
-// waits for room: one stream by itself is in nobody's way.
+// busy returns how many reads are in flight, but for those to areas that are slow, and
+// whether prefetch for several streams waits for room: one stream by itself is in nobody's way.
 func (s *slots) busy() (n int, full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	streams := 0
-	if ahead := s.turns.children[turnKey{number: uint64(Prefetch)}]; ahead != nil {
+	if ahead := s.turns.children[turnKey{number: uint64(line(Prefetch).lane(isWell))}]; ahead != nil {
 		for _, tenant := range ahead.children {
 			streams += len(tenant.children)
 		}
 	}
-	return s.rooms[reads].taken.requests, streams > 1 && s.full(want{line: line(Prefetch)}) >= 0
+	return s.rooms[answering].taken.requests, streams > 1 && s.full(&want{line: line(Prefetch)}) >= 0
 }
 
-// limitReads and limitWrites bound the requests of one kind anew. The bound may be
-// below what is in flight: then none is given until enough have ended.
-func (s *slots) limitReads(n int) { s.limit(n, reads, readsBehindTail, readsAhead) }
+// limitReads and limitWrites bound the requests of one kind to areas that are throttled
+// anew. The bound may be below what is in flight: then none is given until enough have
+// ended. Where there is none any more, no area is throttled.
+func (s *slots) limitReads(n int) { s.limit(n, forReads, reads, readsBehindTail, readsAhead) }
 
-func (s *slots) limitWrites(n int) { s.limit(n, writes) }
+func (s *slots) limitWrites(n int) { s.limit(n, forWrites, writes) }
 
-func (s *slots) limit(n int, rooms ...int) {
+func (s *slots) limit(n int, kind areaKind, rooms ...int) {
 	s.mu.Lock()
+	if n == s.rooms[everything].requests {
+		s.pardon(kind)
+	}
 	for _, i := range rooms {
 		s.rooms[i].requests = without(i, n)
 	}
@@ -286,8 +356,8 @@ func (s *slots) clamp(n int64) int64 { return max(0, min(n, s.rooms[everything].
 
 // full returns a room that has no place for w, -1 if there is none. Of several it
 // is the one that fewest share.
-func (s *slots) full(w want) int {
-	for _, i := range s.needs[w.line] {
+func (s *slots) full(w *want) int {
+	for _, i := range s.needs[w.lane()] {
 		r := &s.rooms[i]
 		if r.taken.requests >= r.requests || w.n > r.bytes-r.taken.bytes && r.taken.bytes > 0 {
 			return i
@@ -317,14 +387,25 @@ func (s *slots) payer(own string, u *Urgency) string {
 	return own
 }
 
-func (s *slots) take(w want) { s.account(w, 1) }
+func (s *slots) take(w *want) {
+	s.account(w, 1)
+	s.sit(w)
+}
 
-func (s *slots) give(w want) { s.account(w, -1) }
+func (s *slots) give(w *want, how outcome) {
+	s.rise(w, how)
+	s.account(w, -1)
+}
 
-func (s *slots) account(w want, sign int) {
-	for _, i := range s.needs[w.line] {
-		s.rooms[i].taken.requests += sign
-		s.rooms[i].taken.bytes += int64(sign) * w.n
+func (s *slots) account(w *want, sign int) {
+	b := bound{1, w.n}
+	for _, i := range s.needs[w.lane()] {
+		s.rooms[i].add(b, sign)
+	}
+	if w.area != nil {
+		t := &w.area.taken[w.line]
+		t.requests += sign
+		t.bytes += int64(sign) * w.n
 	}
 	if w.tenant == "" {
 		return
@@ -351,12 +432,17 @@ func (s *slots) forget(name string, t *tenant) {
 	}
 }
 
-func (s *slots) enqueue(w *waiter) {
+// queue puts a waiter behind those of its stream, in its lane.
+func (s *slots) queue(w *waiter) {
 	w.at = s.turns.
-		child(turnKey{number: uint64(w.line)}, requestCost*w.line.weight()).
+		child(turnKey{number: uint64(w.lane())}, requestCost*w.line.weight()).
 		child(turnKey{name: w.tenant}, quantum).
 		child(turnKey{number: w.stream}, quantum)
 	w.at.add(w)
+}
+
+func (s *slots) enqueue(w *waiter) {
+	s.queue(w)
 	if w.urgency != nil {
 		w.urgency.waiter = w
 	}
@@ -402,13 +488,13 @@ func (s *slots) wake() {
 		if w == nil {
 			return
 		}
-		if i := s.full(w.want); i >= 0 {
+		if i := s.full(&w.want); i >= 0 {
 			held[i] = true
 			continue
 		}
 		w.at.charge(w.n + requestCost)
 		s.dequeue(w)
-		s.take(w.want)
+		s.take(&w.want)
 		close(w.ready)
 		// Who held a room may be one whose tenant has enough in flight by now.
 		held = [nRooms]bool{}

@@ -23,6 +23,15 @@ func part(n int64) want     { return want{line: writing, n: n} }
 func removal() want         { return want{line: deleting} }
 func look() want            { return want{line: looking} }
 
+// sick returns areas for reads and for writes that are as well.
+func sick(h health) (reads, writes *area) {
+	reads = &area{fresh: h == isFresh, throttled: h == isThrottled, slow: h == isSlow}
+	return reads, &area{key: areaKey{kind: forWrites}, throttled: h == isThrottled}
+}
+
+// in returns w as a want of an area.
+func (w want) in(a *area) want { w.area = a; return w }
+
 // of returns w as a want of a stream.
 func (w want) of(stream uint64) want { w.stream = stream; return w }
 
@@ -182,26 +191,29 @@ func TestReserves(t *testing.T) {
 	})
 }
 
-// While a store is asked for fewer, the reserves shrink along, and what writes is
-// not held up by what reads.
+// While areas are asked for fewer, the reserves among them shrink along, what writes is
+// not held up by what reads, and others are held up by neither.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlots(bound{64, 1 << 40}, bound{})
 		s.limitReads(8)
+		r, w := sick(isThrottled)
 		for range 6 {
-			hold(t, s, ahead(1))
+			hold(t, s, ahead(1).in(r))
 		}
-		waiting := []*asking{ask(s, ahead(1)), ask(s, ahead(1))}
-		hold(t, s, backfill(1))
-		waiting = append(waiting, ask(s, backfill(1)))
-		hold(t, s, tail(1))
-		waiting = append(waiting, ask(s, tail(1)))
-		hold(t, s, part(1), part(1))
+		waiting := []*asking{ask(s, ahead(1).in(r)), ask(s, ahead(1).in(r))}
+		hold(t, s, backfill(1).in(r))
+		waiting = append(waiting, ask(s, backfill(1).in(r)))
+		hold(t, s, tail(1).in(r))
+		waiting = append(waiting, ask(s, tail(1).in(r)))
+		hold(t, s, part(1).in(w), part(1).in(w))
 		for _, a := range waiting {
 			if a.served() {
 				t.Errorf("%+v is served beyond the limit", a.w)
 			}
 		}
+		other, _ := sick(isWell)
+		hold(t, s, ahead(1).in(other), ahead(1))
 		s.limitReads(12)
 		synctest.Wait()
 		for _, a := range waiting {
@@ -211,7 +223,7 @@ func TestLimits(t *testing.T) {
 		}
 		s.limitReads(1)
 		s.limitWrites(2)
-		for _, a := range []*asking{ask(s, tail(1)), ask(s, part(1))} {
+		for _, a := range []*asking{ask(s, tail(1).in(r)), ask(s, part(1).in(w))} {
 			if a.served() {
 				t.Errorf("%+v is served beyond the limit", a.w)
 			}
@@ -371,20 +383,29 @@ func TestSlotsModel(t *testing.T) {
 		type step struct {
 			do, pick int
 			w        want
+			health   int
 		}
 		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
-			return step{rapid.IntRange(0, 11).Draw(rt, "do"), rapid.IntRange(0, 1000).Draw(rt, "pick"), want{
+			return step{rapid.IntRange(0, 12).Draw(rt, "do"), rapid.IntRange(0, 1000).Draw(rt, "pick"), want{
 				line:   line(rapid.IntRange(0, int(nLines)-1).Draw(rt, "line")),
 				stream: rapid.Uint64Range(0, 3).Draw(rt, "stream"),
 				tenant: rapid.SampledFrom([]string{"", "", "a", "b"}).Draw(rt, "tenant"),
 				n:      rapid.Int64Range(0, 150).Draw(rt, "n"),
-			}}
+			}, rapid.IntRange(0, int(nHealths)).Draw(rt, "health")}
 		}), 1, 60).Draw(rt, "steps")
 		inBubble(t, rt, func(fail failFunc) {
 			s := newSlots(m.all, m.perTenant)
+			// Two areas of each health for reads, one for writes, and none.
+			var areas [2 * (nHealths + 1)]*area
+			for h := range nHealths {
+				areas[2*h], areas[2*h+1] = sick(h)
+			}
 			for _, st := range steps {
 				switch running, waiting := m.split(); {
 				case st.do < 5:
+					if st.w.area = areas[2*st.health]; st.w.line == writing || st.w.line == deleting {
+						st.w.area = areas[2*st.health+1]
+					}
 					m.asked = append(m.asked, ask(s, st.w))
 				case st.do < 8 && len(running) > 0:
 					m.drop(running[st.pick%len(running)]).giveBack(s)
@@ -392,6 +413,16 @@ func TestSlotsModel(t *testing.T) {
 					m.drop(waiting[st.pick%len(waiting)]).leave()
 				case st.do == 10 && len(m.asked) > 0:
 					m.asked[st.pick%len(m.asked)].raise(Class(st.w.stream))
+				case st.do == 12:
+					// As it may come about: throttled or not, slow or not.
+					if a := areas[st.pick%len(areas)]; a != nil {
+						s.mu.Lock()
+						s.change(a, func() {
+							a.throttled, a.slow, a.fresh = st.health == int(isThrottled), st.health == int(isSlow), st.health == int(isFresh)
+						})
+						s.mu.Unlock()
+						synctest.Wait()
+					}
 				case st.do == 11:
 					m.crowdLimit = 1 + st.pick%m.all.requests
 					s.limitCrowd(m.crowdLimit)
@@ -453,7 +484,8 @@ func (m *slotsModel) drop(a *asking) *asking {
 
 // modelRoom is one of the bounds: for whom, and how much.
 type modelRoom struct {
-	lines string // t, b, a, p, w, d, l
+	lines   string // t, b, a, p, w, d, l
+	healths string // w, f, t, s; "" is all
 	bound
 }
 
@@ -461,19 +493,23 @@ func (m *slotsModel) rooms() []modelRoom {
 	const endless = 1 << 40
 	r, w, q, b := m.readLimit, m.writeLimit, m.all.requests, m.all.bytes
 	return []modelRoom{
-		{"tbapwdl", m.all},
-		{"bapwdl", bound{q - q/8, b - b/8}},
-		{"apwdl", bound{q - q/4, b - b/4}},
-		{"tbapl", bound{r, endless}},
-		{"bapl", bound{r - r/8, endless}},
-		{"apl", bound{r - r/4, endless}},
-		{"p", bound{m.crowdLimit, endless}},
-		{"dl", bound{max(1, q/8), endless}},
-		{"wd", bound{w, endless}},
+		{"tbapwdl", "", m.all},
+		{"bapwdl", "", bound{q - q/8, b - b/8}},
+		{"apwdl", "", bound{q - q/4, b - b/4}},
+		{"tbapl", "t", bound{r, endless}},
+		{"bapl", "t", bound{r - r/8, endless}},
+		{"apl", "t", bound{r - r/4, endless}},
+		{"tbapl", "s", bound{max(1, q/4), endless}},
+		{"tbapl", "f", bound{max(1, q/2), endless}},
+		{"p", "wft", bound{m.crowdLimit, endless}},
+		{"dl", "", bound{max(1, q/8), endless}},
+		{"wd", "t", bound{w, endless}},
 	}
 }
 
-func (r modelRoom) has(a *asking) bool { return slices.Contains([]byte(r.lines), "tbapwdl"[a.w.line]) }
+func (r modelRoom) has(a *asking) bool {
+	return slices.Contains([]byte(r.lines), "tbapwdl"[a.w.line]) && (r.healths == "" || slices.Contains([]byte(r.healths), "wfts"[a.w.area.health()]))
+}
 
 // sum returns what those of some requests have that are in a room.
 func (m *slotsModel) sum(of []*asking, in func(*asking) bool) (b bound) {

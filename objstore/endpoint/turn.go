@@ -50,7 +50,7 @@ var errNoTurn = errors.New("there is nothing to read")
 func (s *slots) widen(w *want, n int64, stream uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, i := range s.needs[w.line] {
+	for _, i := range s.needs[w.lane()] {
 		if r := &s.rooms[i]; n > r.bytes-r.taken.bytes {
 			return false
 		}
@@ -60,7 +60,7 @@ func (s *slots) widen(w *want, n int64, stream uint64) bool {
 	}
 	s.adjust(w, n)
 	at := &s.turns
-	for _, key := range [...]turnKey{{number: uint64(w.line)}, {name: w.tenant}, {number: stream}} {
+	for _, key := range [...]turnKey{{number: uint64(w.lane())}, {name: w.tenant}, {number: stream}} {
 		next := at.children[key]
 		if next == nil {
 			break
@@ -82,8 +82,11 @@ func (s *slots) narrow(w *want, n int64) {
 // adjust changes how many bytes a request has in flight. It needs mu.
 func (s *slots) adjust(w *want, n int64) {
 	w.n += n
-	for _, i := range s.needs[w.line] {
+	for _, i := range s.needs[w.lane()] {
 		s.rooms[i].taken.bytes += n
+	}
+	if w.area != nil {
+		w.area.taken[w.line].bytes += n
 	}
 	if w.tenant != "" {
 		s.tenant(w.tenant).taken.bytes += n

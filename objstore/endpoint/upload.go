@@ -28,7 +28,7 @@ func (e *Endpoint) Upload(ctx context.Context, req objstore.UploadRequest) (objs
 	u := &uploading{req: req, stream: e.uploads.Add(1), seen: make([]atomic.Bool, len(req.PartSums))}
 	var ev objstore.Evidence
 	var last error // of the try before
-	err := e.do(ctx, at, func(c *call) (err error) {
+	err := e.do(ctx, forWrites, at, func(c *call) (err error) {
 		if last != nil && req.Retried != nil {
 			req.Retried(last)
 		}
@@ -114,7 +114,7 @@ func (u *uploading) slot(ctx context.Context, n int64) (func(), error) {
 	if err := e.pace.Wait(ctx, n); err != nil {
 		return nil, err
 	}
-	w := want{line: writing, stream: u.stream, n: n}
+	w := want{line: writing, stream: u.stream, n: n, area: c.area}
 	if err := e.slots.acquire(ctx, w); err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (u *uploading) confirmed(p objstore.PartEvidence) {
 	u.progress(0)
 	u.mu.Lock()
 	if u.call != nil && !p.Resumed {
-		u.call.limiter.succeeded()
+		u.call.answered()
 	}
 	u.mu.Unlock()
 	if u.req.Confirmed != nil {
@@ -172,7 +172,7 @@ func (e *Endpoint) Uploads(ctx context.Context, prefix string) iter.Seq2[objstor
 		}
 		type id struct{ key, upload string }
 		seen := make(map[id]bool)
-		err := e.do(ctx, objstore.Error{Op: "uploads", Key: prefix}, func(c *call) error {
+		err := e.do(ctx, forListing, objstore.Error{Op: "uploads", Key: prefix}, func(c *call) error {
 			e.stats.lists.Add(1)
 			for p, err := range lister.Uploads(c.ctx, prefix) {
 				if err != nil {
@@ -202,8 +202,8 @@ func (e *Endpoint) Abort(ctx context.Context, p objstore.Pending) error {
 	if !ok {
 		return nil
 	}
-	return e.do(ctx, objstore.Error{Op: "abort", Key: p.Key}, func(c *call) error {
-		w := want{line: deleting}
+	return e.do(ctx, forWrites, objstore.Error{Op: "abort", Key: p.Key}, func(c *call) error {
+		w := want{line: deleting, area: c.area}
 		if err := e.slots.acquire(c.ctx, w); err != nil {
 			return err
 		}
