@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -296,97 +294,4 @@ func TestThousandStreams(t *testing.T) {
 		t.Errorf("%d bytes twice, %d for gaps, %d in vain, %d tails", st.DuplicateBytes, mine.GapBytes, mine.Wasted, st.TailGets)
 	}
 	t.Logf("%d data GETs, %d tails, %+v", st.DataGets, st.TailGets, mine)
-}
-
-// In any weather, alone and mixed, consumers in sequence, at random and jumping get
-// the right bytes or a typed error by their deadline, and nothing is left behind.
-func TestEveryWeather(t *testing.T) {
-	faults := map[string]weather.Fault{}
-	for _, kind := range []weather.Kind{
-		weather.Stall, weather.Reset, weather.Cut, weather.Short, weather.Whole, weather.WrongRange, weather.WrongETag, weather.Encoded, weather.Flip,
-		weather.Throttle, weather.Internal, weather.Refuse, weather.Missing, weather.Late,
-	} {
-		f := weather.Fault{Kind: kind, Share: .1, At: -1}
-		switch kind {
-		case weather.Stall, weather.Late:
-			f.For = weather.Duration(50 * time.Millisecond)
-		case weather.Throttle, weather.Internal, weather.Refuse, weather.Missing, weather.Whole, weather.WrongRange, weather.WrongETag, weather.Encoded:
-			f.At = 0
-		}
-		faults[string(kind)] = f
-	}
-	schedules := map[string]weather.Schedule{}
-	all := weather.Schedule{Seed: 7}
-	for name, f := range faults {
-		schedules[name] = weather.Schedule{Seed: 5, Faults: []weather.Fault{f}}
-		f.Share = .01
-		all.Faults = append(all.Faults, f)
-	}
-	schedules["all"] = all
-	schedules["idle"] = weather.Schedule{IdleClose: weather.Duration(time.Millisecond)} // as soon as a connection waits
-	idle := all
-	idle.IdleClose = weather.Duration(time.Millisecond)
-	schedules["all and idle"] = idle
-	seeds := uint64(1)
-	if os.Getenv("SEGTIER_SOAK") != "" {
-		seeds = 20
-	}
-	for name, schedule := range schedules {
-		for seed := range seeds {
-			schedule.Seed += seed
-			t.Run(fmt.Sprintf("%s, seed %d", name, schedule.Seed), func(t *testing.T) { inWeather(t, schedule) })
-		}
-	}
-}
-
-// inWeather has six streams read in a weather.
-func inWeather(t *testing.T, schedule weather.Schedule) {
-	k := newSky(t, weather.Spec{Partitions: 3, SegmentBytes: 6 << 20, Segments: 2, ChunkBytes: 256 << 10}, schedule, 16<<20)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	var running sync.WaitGroup
-	errs := make([]error, 6)
-	for i := range errs {
-		running.Go(func() { errs[i] = k.wander(ctx, i) })
-	}
-	running.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Error(err)
-	}
-}
-
-// wander reads as stream i does: in sequence, at random, or jumping. A typed error
-// is no failure; the next read goes on behind it.
-func (k *sky) wander(ctx context.Context, i int) error {
-	p, end := i%3, k.tier.EndOffset()
-	rng := rand.New(rand.NewPCG(uint64(i), 1))
-	var res fetch.Result
-	defer res.Release()
-	offset := int64(0)
-	for range 40 {
-		req := fetch.Request{Partition: k.tier.Partition(p), Offset: offset, MaxBytes: 256 << 10, Hint: fetch.Hint(i % 5)}
-		err := k.reader.Fetch(ctx, req, &res)
-		switch {
-		case err == nil:
-			v := k.tier.Verifier(p, res.FirstOffset())
-			if _, err := res.WriteTo(v); err != nil {
-				return err
-			}
-			offset = res.NextOffset()
-		case ctx.Err() != nil:
-			return fmt.Errorf("stream %d, offset %d: not done by the deadline: %w", i, offset, err)
-		case errors.Is(err, fetch.ErrUnavailable), errors.Is(err, fetch.ErrCorruption), errors.Is(err, objstore.ErrRefused):
-			offset += 16
-		default:
-			return fmt.Errorf("stream %d, offset %d: %w", i, offset, err)
-		}
-		switch i / 2 {
-		case 1:
-			offset = rng.Int64N(end)
-		case 2:
-			offset += rng.Int64N(64) - 8
-		}
-		offset = max(offset, 0) % end
-	}
-	return nil
 }
