@@ -332,6 +332,50 @@ func TestGuessedChunkIsKept(t *testing.T) {
 	})
 }
 
+// Between the time when what was guessed is here and that when its caller leases what he
+// needs, it goes to nobody who waits for memory.
+func TestGuessedChunkIsHandedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, chunk := even(3, 8)
+		x := newTier(t, log, tierOptions{chunk: chunk, memory: 2 * chunk})
+		defer x.close()
+		var held, other fetch.Result
+		if err := x.reader.Fetch(t.Context(), x.request(0, 1), &held); err != nil { // how long chunks are
+			t.Fatal(err)
+		}
+		gate := make(chan struct{})
+		x.inject(storetest.Rules(storetest.Rule{Op: "get", Times: -1, Fault: storetest.Fault{Kind: storetest.Wait, Gate: gate}}))
+		type loaded struct {
+			release func()
+			err     error
+		}
+		tail, waiting := make(chan loaded, 1), make(chan error, 1)
+		go func() {
+			release, err := x.reader.TailAt(t.Context(), x.request(8, 1).Partition, 8)
+			tail <- loaded{release, err}
+		}()
+		synctest.Wait()
+		go func() { waiting <- x.reader.Fetch(t.Context(), x.request(3, 1), &other) }()
+		synctest.Wait()
+		close(gate)
+		synctest.Wait() // all is here, and the caller has not come round
+		got := <-tail
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		if st := x.cache.Stats(); st.Waiting != 1 {
+			t.Errorf("%d wait for memory: what was guessed has gone to somebody else", st.Waiting)
+		}
+		got.release()
+		if err := <-waiting; err != nil {
+			t.Fatal(err)
+		}
+		x.check(&other, x.batches(), 3, 1)
+		other.Release()
+		held.Release()
+	})
+}
+
 // A guess that is wrong costs a GET, and nobody an error: chunks are of another
 // length, the bytes are damaged on the way, the tail fails.
 func TestWrongGuess(t *testing.T) {
