@@ -224,13 +224,6 @@ func (s *slots) paused(now int64) (n int) {
 	return n
 }
 
-// slow reports whether most of what an area was asked is overdue.
-func (s *slots) slow(a *area) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return a.slow
-}
-
 // pardon has all areas of a kind asked as if they had never refused.
 func (s *slots) pardon(kind areaKind) {
 	for _, a := range s.areas.known {

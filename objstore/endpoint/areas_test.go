@@ -69,6 +69,12 @@ func (s *wards) crowd(ctx context.Context, wg *sync.WaitGroup, e *Endpoint, dir 
 	}
 }
 
+func isSlowNow(e *Endpoint, a *area) bool {
+	e.slots.mu.Lock()
+	defer e.slots.mu.Unlock()
+	return a.slow
+}
+
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -172,7 +178,7 @@ func TestHangingAreasAlone(t *testing.T) {
 		}
 		hangs.Store(false)
 		_ = pause(t.Context(), 15*time.Second)
-		if e.slots.slow(e.slots.area(forReads, "a/object")) {
+		if isSlowNow(e, e.slots.area(forReads, "a/object")) {
 			t.Error("it answers, and is still taken for one that does not")
 		}
 		cancel()
@@ -236,7 +242,7 @@ func TestOneSlowRequestIsNoSlowArea(t *testing.T) {
 		s.crowd(ctx, &wg, e, "a", 32)
 		a := e.slots.area(forReads, "a/object")
 		for range 600 {
-			if _ = pause(ctx, 100*time.Millisecond); e.slots.slow(a) {
+			if _ = pause(ctx, 100*time.Millisecond); isSlowNow(e, a) {
 				t.Error("it is taken for slow")
 				break
 			}

@@ -209,10 +209,9 @@ func (r *reading) attempt() (err error) {
 	if err := r.drain(body); err != nil {
 		return err
 	}
-	if after, full := e.slots.busy(); !e.slots.slow(c.area) {
-		now := time.Now()
-		e.crowd.arrived(r.got-got, now.Sub(began), max(before, after), full, now)
-	}
+	now := time.Now()
+	after, full := e.slots.busy()
+	e.crowd.arrived(r.got-got, now.Sub(began), max(before, after), full, now)
 	return nil
 }
 
