@@ -115,7 +115,7 @@ func TestEveryWeather(t *testing.T) {
 	soak := os.Getenv("SEGTIER_SOAK") != ""
 	mixes, events := 4, 150
 	if soak {
-		mixes, events = 12, 600
+		mixes, events = 8, 300
 	}
 	weathers, all := climates(seed, mixes), traffics(t)
 	struck := make(map[weather.Kind]int64)

@@ -44,9 +44,13 @@
 //   - Faults, throttling and short slots have clocks of their own: a store that is
 //     busy for a while does not use up the tries for faults, and waiting for a slot
 //     uses up none. A store that is down is not asked several times for each thing
-//     (Options.RetryBudget). One that throttles is asked for half as much at a time,
-//     reads and writes apart, and for more again as it answers; its Retry-After is
-//     everybody's.
+//     (Options.RetryBudget).
+//   - What is wrong with the objects of one directory is charged to it. Directories that have
+//     throttled are asked for half as much at a time, reads and writes apart, and for more
+//     again as they answer; a Retry-After is for the directory, unless several ask for one and
+//     none answers. Those that have not answered yet have half of the slots together, those
+//     that are slow compared with others a quarter: what they hold beyond that is taken from
+//     them when others wait, and they go on where they were.
 //   - With Options.HedgeBytes, demand that is slow to be answered is asked for once
 //     more, in at most 4.5 % of the cases, and never while the store throttles or
 //     slots are short. The first answer is read; the other one is closed unread, so

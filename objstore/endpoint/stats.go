@@ -21,7 +21,7 @@ type Stats struct {
 	HedgeWins  int64 // of those, the ones whose answer was taken
 	HedgeWaste int64 // bytes of answers that were not taken; most were not sent
 
-	ReadLimit, WriteLimit int // requests at a time, as learned from throttling
+	ReadLimit, WriteLimit int // requests at a time to directories that have throttled, as learned
 	PrefetchLimit         int // requests at a time, as learned from how fast answers arrive
 
 	RequestsInFlight int
