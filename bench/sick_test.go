@@ -152,7 +152,7 @@ func TestSickNeighbours(t *testing.T) {
 					if readers > 1 {
 						least = .8 * usual
 					}
-					if kind == trickle { // which is found out only after some times the usual time
+					if kind == trickle { // it is found out late if nothing is known yet
 						least = .4 * usual
 					}
 					if beside < least {

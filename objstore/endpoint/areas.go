@@ -84,7 +84,7 @@ const (
 	// bytes each.
 	maxAreas = 4096
 	// A request is overdue when it has had its slot for overdueAfter and overdueTimes as long
-	// as is usual for its size, or has not been sent a byte for as long as a small one.
+	// as is usual for what it has got, or for a first byte since it was sent one.
 	overdueAfter = time.Second
 	overdueTimes = 4
 	// usualTime is what a MiB is taken to need until it is known.
@@ -117,22 +117,29 @@ type areas struct {
 type seat struct {
 	area    *area // nil: nobody's
 	since   time.Time
-	due     time.Duration
+	size    int64 // bytes asked for
 	overdue bool
 	call    *call                   // nil: unknown
 	stop    context.CancelCauseFunc // of the call; nil: it was told
 }
 
-// heard is when its store last sent anything.
-func (s *seat) heard() time.Time {
-	if s.call == nil {
-		return s.since
+// late reports whether a read has had its slot for overdueTimes as long as is usual for what
+// it has got, or was sent nothing for as long as is usual before the first byte.
+func (as *areas) late(s *seat, now time.Time) bool {
+	got, heard := s.size, s.since
+	if c := s.call; c != nil {
+		got, heard = c.got.Load(), c.e.born.Add(time.Duration(c.heard.Load()))
 	}
-	return s.call.e.born.Add(time.Duration(s.call.heard.Load()))
+	return now.Sub(s.since) > as.patience(got) || now.Sub(heard) > as.patience(0)
 }
 
-// silence is after which time without a byte a request is overdue.
-func (as *areas) silence() time.Duration { return overdueAfter + overdueTimes*as.usual }
+// patience is how long a read that has got n bytes may have taken.
+func (as *areas) patience(n int64) time.Duration {
+	return overdueAfter + overdueTimes*time.Duration(float64(as.usual)*mibs(n))
+}
+
+// mibs is what so many bytes are taken to need, with their request.
+func mibs(n int64) float64 { return float64(n+requestCost) / (1 << 20) }
 
 // errOverdue ends an attempt that is overdue, for others who wait. It goes on where it was,
 // when there is a slot for one more of its area.
@@ -284,9 +291,9 @@ func (s *slots) sit(w *want) {
 	} else {
 		s.areas.seats = append(s.areas.seats, seat{})
 	}
-	due := overdueAfter + overdueTimes*time.Duration(float64(s.areas.usual)*w.mibs())
-	s.areas.seats[i] = seat{area: w.area, since: time.Now(), due: due, call: w.call}
+	s.areas.seats[i] = seat{area: w.area, since: time.Now(), size: w.n, call: w.call}
 	if c := w.call; c != nil {
+		c.got.Store(0)
 		c.heard.Store(int64(time.Since(c.e.born)))
 		s.areas.seats[i].stop = c.cancel
 	}
@@ -294,16 +301,13 @@ func (s *slots) sit(w *want) {
 	w.seat = i + 1
 }
 
-// mibs is what a request is taken to need, beside others.
-func (w *want) mibs() float64 { return float64(w.n+requestCost) / (1 << 20) }
-
 // rise notes that it gives the slot back, and how it ended.
 func (s *slots) rise(w *want, how outcome) {
 	if w.seat == 0 {
 		return
 	}
 	was, now := s.areas.seats[w.seat-1], time.Now()
-	a, took, late := was.area, now.Sub(was.since), was.overdue || now.Sub(was.since) > was.due
+	a, took, late := was.area, now.Sub(was.since), was.overdue || s.areas.late(&was, now)
 	if a.seated--; was.overdue {
 		a.overdue--
 	}
@@ -326,11 +330,13 @@ func (s *slots) rise(w *want, how outcome) {
 // note learns what is usual from a read that went well.
 func (as *areas) note(a *area, took time.Duration, w *want, now time.Time) {
 	if !a.slow {
-		as.wellAt = now
+		if as.wellAt = now; w.n < crowdBody {
+			return // it says something of the first byte alone
+		}
 	} else if now.Sub(as.wellAt) < wellFor {
 		return
 	}
-	as.usual += (time.Duration(float64(took)/w.mibs()) - as.usual) / 16
+	as.usual += (time.Duration(float64(took)/mibs(w.n)) - as.usual) / 16
 }
 
 // look finds the areas that are slow: of what they were asked at least a half is
@@ -347,7 +353,7 @@ func (s *slots) look() {
 	s.areas.looked = now
 	for i := range s.areas.seats {
 		seat := &s.areas.seats[i]
-		if seat.area == nil || seat.overdue || now.Sub(seat.since) <= seat.due && now.Sub(seat.heard()) <= s.areas.silence() {
+		if seat.area == nil || seat.overdue || !s.areas.late(seat, now) {
 			continue
 		}
 		a := seat.area

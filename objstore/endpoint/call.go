@@ -25,6 +25,7 @@ type call struct {
 
 	urgency *Urgency     // of a Read, that is told of pauses; nil: nobody asks
 	heard   atomic.Int64 // when the timeout was last started anew, since e.born
+	got     atomic.Int64 // bytes of the body of this attempt of a Read
 	area    *area        // that the call is about; it hears how each attempt ends
 	limiter *limiter     // likewise; nil for none
 	lessons uint64       // what it knew when the attempt began

@@ -314,6 +314,7 @@ func (r *reading) take(b []byte) {
 	r.touched = true
 	r.fill += len(b)
 	r.got += int64(len(b))
+	r.call.got.Add(int64(len(b)))
 	r.call.e.stats.bytes.Add(int64(len(b)))
 }
 
