@@ -84,7 +84,7 @@ const (
 	// bytes each.
 	maxAreas = 4096
 	// A request is overdue when it has had its slot for overdueAfter and overdueTimes as long
-	// as is usual for what it has got, or for a first byte since it was sent one.
+	// as is usual for what it has got.
 	overdueAfter = time.Second
 	overdueTimes = 4
 	// usualTime is what a MiB is taken to need until it is known.
@@ -124,13 +124,13 @@ type seat struct {
 }
 
 // late reports whether a read has had its slot for overdueTimes as long as is usual for what
-// it has got, or was sent nothing for as long as is usual before the first byte.
+// it has got.
 func (as *areas) late(s *seat, now time.Time) bool {
-	got, heard := s.size, s.since
-	if c := s.call; c != nil {
-		got, heard = c.got.Load(), c.e.born.Add(time.Duration(c.heard.Load()))
+	got := s.size
+	if s.call != nil {
+		got = s.call.got.Load()
 	}
-	return now.Sub(s.since) > as.patience(got) || now.Sub(heard) > as.patience(0)
+	return now.Sub(s.since) > as.patience(got)
 }
 
 // patience is how long a read that has got n bytes may have taken.
@@ -294,7 +294,6 @@ func (s *slots) sit(w *want) {
 	s.areas.seats[i] = seat{area: w.area, since: time.Now(), size: w.n, call: w.call}
 	if c := w.call; c != nil {
 		c.got.Store(0)
-		c.heard.Store(int64(time.Since(c.e.born)))
 		s.areas.seats[i].stop = c.cancel
 	}
 	w.area.seated++

@@ -24,7 +24,6 @@ type call struct {
 	patience time.Duration           // how long it is set to
 
 	urgency *Urgency     // of a Read, that is told of pauses; nil: nobody asks
-	heard   atomic.Int64 // when the timeout was last started anew, since e.born
 	got     atomic.Int64 // bytes of the body of this attempt of a Read
 	area    *area        // that the call is about; it hears how each attempt ends
 	limiter *limiter     // likewise; nil for none
@@ -106,7 +105,6 @@ func (c *call) end() {
 func (c *call) arm() { c.armFor(c.e.opts.ProgressTimeout) }
 
 func (c *call) armFor(d time.Duration) {
-	c.heard.Store(int64(time.Since(c.e.born)))
 	if c.timer != nil {
 		c.timer.Reset(d)
 		return
