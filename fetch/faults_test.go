@@ -489,3 +489,39 @@ func TestRandomFaults(t *testing.T) {
 		x.walk(3000)
 	})
 }
+
+// What failed was not fetched in vain: who asks for it again and again is no reason to fetch
+// less ahead of others.
+func TestFailedReadsAreNoWaste(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, chunk := even(1, 64)
+		x := newTier(t, log, tierOptions{chunk: chunk, memory: 64 * chunk})
+		defer x.close()
+		fails := false
+		x.inject(func(c storetest.Call) storetest.Fault {
+			if fails && c.Op == "get" {
+				return storetest.Fault{Kind: storetest.FailBefore}
+			}
+			return storetest.Fault{}
+		})
+		var res fetch.Result
+		defer res.Release()
+		req := x.request(0, 1)
+		req.Hint = fetch.Sequential
+		if err := x.reader.Fetch(t.Context(), req, &res); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		fails = true
+		for req.Offset = res.NextOffset(); x.reader.Fetch(t.Context(), req, &res) == nil; req.Offset = res.NextOffset() {
+		}
+		for range 50 {
+			if err := x.reader.Fetch(t.Context(), req, &res); err == nil {
+				t.Fatal("it is here")
+			}
+		}
+		if st := x.reader.Stats(); st.Wasted > 0 {
+			t.Errorf("%d bytes are said to be fetched in vain", st.Wasted)
+		}
+	})
+}

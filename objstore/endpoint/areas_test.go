@@ -215,6 +215,26 @@ func TestNewAreasHaveHalf(t *testing.T) {
 	})
 }
 
+// A read that has nothing to ask for when its turn comes says nothing of the directory.
+func TestNoTurnIsNoAnswer(t *testing.T) {
+	s := newWards(t, func(context.Context, string) error { return nil })
+	e := open(t, s, Options{})
+	a := e.slots.area(forReads, "a/object")
+	e.slots.mu.Lock()
+	e.slots.change(a, func() { a.slow = true })
+	e.slots.mu.Unlock()
+	for range 2 * quickAgain {
+		req := read(s.data, 100)
+		req.Key, req.Turn = "a/object", func(*Turn) (int64, []Piece, error) { return 0, nil, errors.New("nothing") }
+		if _, err := e.Read(t.Context(), req); err == nil {
+			t.Error("there was something to read")
+		}
+	}
+	if !isSlowNow(e, a) {
+		t.Error("it is taken for one that answers")
+	}
+}
+
 // A store that is slow everywhere is slow, and not all of its directories.
 func TestSlowStoreIsNoSlowArea(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
