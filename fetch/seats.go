@@ -29,6 +29,8 @@ import (
 // prefetch out of the slots that are kept for demand; for the same tenant, who is held to his
 // bounds; and not of the same stream or caller, who had reasons to cut what he wants.
 // The bytes must be to be had at once, and it is the stream whose they are that pays for them.
+// And the GET must not be the last of the pilot's tries: who has more by himself is
+// not to fail with it.
 //
 // Who was taken along waits for the pilot's read, whose failure is his own, but for
 // damage: that is one chunk's, so all who are not served yet go on by themselves.

@@ -37,6 +37,12 @@ func (t *tries) gained() { t.faults, t.throttled, t.gain = 0, 0, true }
 // free reports whether the next try asks for something else than the last one did.
 func (t *tries) free() bool { return t.gain }
 
+// last reports whether tries have failed, and the next one is final if it fails as they
+// did.
+func (t *tries) last() bool {
+	return t.faults > 0 && t.faults == t.max-1 || t.throttled == maxThrottled-1
+}
+
 // next decides after a failed attempt: how long to wait before the next one, or
 // that there is none.
 func (t *tries) next(err error) (time.Duration, bool) {

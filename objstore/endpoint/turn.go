@@ -11,13 +11,15 @@ type Turn struct {
 	slots  *slots
 	want   want
 	others bool // its slot is of another tenant's, who waits for the Read too: he pays for no more
+	last   bool // it has failed before, and there is no try after this one
 }
 
 // Take has the GET carry n bytes more, which are taken from what stream, of the same
 // class and tenant, would be given in its turn. It is false if they are more than may be
-// in flight now: nobody waits for them.
+// in flight now: nobody waits for them. It is false too if the Read has come to the last
+// of its tries: whose bytes they are has more of them by himself.
 func (t *Turn) Take(n int64, stream uint64) bool {
-	return !t.others && t.slots.widen(&t.want, n, stream)
+	return !t.others && !t.last && t.slots.widen(&t.want, n, stream)
 }
 
 // turn asks what to read, if that is to be decided now.
@@ -25,7 +27,7 @@ func (r *reading) turn(w want) (want, error) {
 	if r.req.Turn == nil || r.touched {
 		return w, nil
 	}
-	t := Turn{r.call.e.slots, w, w.tenant != r.req.Tenant}
+	t := Turn{r.call.e.slots, w, w.tenant != r.req.Tenant, r.call.tries.last()}
 	off, pieces, err := r.req.Turn(&t)
 	w = t.want
 	if err != nil {

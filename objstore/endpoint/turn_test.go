@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/storetest"
 )
 
@@ -187,5 +188,38 @@ func TestNobodyPaysForStrangers(t *testing.T) {
 	}
 	if _, err := e.Read(t.Context(), req); err != nil {
 		t.Error(err)
+	}
+}
+
+// The last of several tries takes nobody along: who waited beside it would fail with it,
+// without the other tries that he has by himself.
+func TestALastTryTakesNobodyAlong(t *testing.T) {
+	for name, c := range map[string]struct {
+		err            error
+		attempts, last int
+	}{
+		"faults":         {nil, 3, 3},
+		"throttled":      {objstore.ErrThrottled, 3, maxThrottled},
+		"no other tries": {nil, 1, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				data := content(300)
+				e := open(t, storetest.Inject(filled(t, data), always(storetest.Fault{Kind: storetest.FailBefore, Err: c.err})), Options{Attempts: c.attempts})
+				req := read(data, 100)
+				turns := 0
+				req.Turn = func(turn *Turn) (int64, []Piece, error) {
+					turns++
+					if got, want := turn.Take(1, 0), turns != c.last; got != want {
+						t.Errorf("try %d takes along: %v, want %v", turns, got, want)
+					}
+					return 0, req.Pieces, nil
+				}
+				if _, err := e.Read(t.Context(), req); err == nil || turns != max(c.last, 1) {
+					t.Errorf("%d tries: %v", turns, err)
+				}
+				idle(t, e)
+			})
+		})
 	}
 }
