@@ -149,11 +149,12 @@ func (t *tail) again(c int) bool {
 	return failed
 }
 
-// flightOf returns the flight that chunk c is on; nil if there is none. The caller holds
-// t.mu.
+// flightOf returns the flight that is to bring chunk c; nil if there is none. One that has
+// brought it, has called it off or reads over it is not it: since then the chunk may have
+// gone, and be on its way with another. The caller holds t.mu.
 func (t *tail) flightOf(c int) *flight {
 	for _, f := range t.flights {
-		if f.run.from <= c && c < f.run.to {
+		if f.run.from <= c && c < f.run.to && slices.ContainsFunc(f.fills[f.done:f.limit], func(fill cache.Fill) bool { return int(fill.Key().Chunk) == c }) {
 			return f
 		}
 	}

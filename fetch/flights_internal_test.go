@@ -79,6 +79,56 @@ func TestOwnRunIsNotShared(t *testing.T) {
 	}
 }
 
+// A chunk that was called off, or has come and has gone again, may be on its way anew while
+// the run that it was of still goes on. Who waits for it then has the new run hurry, and who
+// counts on it that one stay.
+func TestOnItsWayAnew(t *testing.T) {
+	for name, leave := range map[string]func(old *flight){
+		"called off": func(old *flight) {
+			if n := old.callOff(); n != 3000 {
+				t.Fatalf("%d bytes called off", n)
+			}
+		},
+		"come and gone": func(old *flight) {
+			old.done = 3
+			for _, fill := range old.fills {
+				fill.Fail(errSought)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, x := aloft(t)
+			lead := func() *flight {
+				var fills []cache.Fill
+				for i := range x.Table.Chunks {
+					fill, led, ok := r.lead(x, i, 1)
+					if !led || !ok {
+						t.Fatalf("chunk %d is here, or on its way", i)
+					}
+					fills = append(fills, fill)
+				}
+				f := r.newFlight(x, span{0, 3}, fills, whose{class: endpoint.Prefetch, stream: 1})
+				f.depart()
+				return f
+			}
+			old := lead()
+			leave(old)
+			anew := lead()
+			x.hurry(2, whose{class: endpoint.TailDemand})
+			if was, is := old.urgency.Class(), anew.urgency.Class(); was != endpoint.Prefetch || is != endpoint.TailDemand {
+				t.Errorf("who waits hurries what is over, to %v; what is to come is %v", was, is)
+			}
+			if x.share(2, 2); old.shared || !anew.shared {
+				t.Errorf("who counts on it shares what is over: %v; what is to come: %v", old.shared, anew.shared)
+			}
+			for _, f := range []*flight{old, anew} {
+				f.arrive()
+				release(f.fills)
+			}
+		})
+	}
+}
+
 // A tail may be evicted under a stream and read anew. What is fetched ahead from then on
 // is noted with the new one, where who waits for it looks.
 func TestTailReadAnew(t *testing.T) {

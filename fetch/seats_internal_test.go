@@ -5,21 +5,24 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/objstore/endpoint"
 )
 
 // What comes with another's read is hurried with it; and what has been taken along makes
 // no GET, though its slot was given to it at the same moment.
 func TestTakenAlong(t *testing.T) {
-	tl := new(tail)
-	f := &flight{r: new(Reader), t: tl, run: span{0, 1}, urgency: endpoint.NewUrgency(endpoint.Prefetch)}
-	g := &flight{t: tl, run: span{1, 2}, urgency: endpoint.NewUrgency(endpoint.Prefetch)}
+	r, tl := aloft(t)
+	var flights [2]*flight
+	for c := range flights {
+		fill, _, _ := r.lead(tl, c, 0)
+		flights[c] = r.newFlight(tl, span{c, c + 1}, []cache.Fill{fill}, whose{class: endpoint.Prefetch})
+		flights[c].depart()
+		defer fill.Release()
+	}
+	f, g := flights[0], flights[1]
 	var cause error
 	g.cancel = func(err error) { cause = err }
-	g.limit = 1
-	g.self[0] = g
-	g.aboard = g.self[:]
-	tl.flights = []*flight{f, g}
 	f.take(g, 0)
 	tl.hurry(1, whose{class: endpoint.BackfillDemand})
 	if f.urgency.Class() != endpoint.BackfillDemand {
