@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/fetch"
@@ -115,6 +116,50 @@ func TestAReadForOthersAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who is called off while the read that is to bring him waits for its next try is not
+// asked for again, and his own read ends too: nothing is left to close.
+func TestWhoLeavesBeforeTheNextTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, chunk := even(1, 64)
+		x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 16 * chunk, attempts: 4})
+		defer x.close()
+		all := x.batches()
+		var wg sync.WaitGroup
+		x.look(&wg, all, 50)
+		x.refusing(chunk, 10, nil, 11, 10) // the next try hangs
+		x.forget()
+		ctx, cancel := context.WithCancel(t.Context())
+		s := x.stream(ctx, &wg, 11)
+		first, left := context.WithCancel(t.Context())
+		wg.Go(func() { // takes 11 along
+			req := x.request(10, 1)
+			req.Hint = fetch.TimeQuery
+			var res fetch.Result
+			defer res.Release()
+			if err := x.reader.Fetch(first, req, &res); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		if got := x.ranges(chunk); !slices.Contains(got, [2]int64{10, 12}) {
+			t.Errorf("GETs %v", got)
+		}
+		cancel()
+		synctest.Wait()
+		s.Close()
+		before := x.cache.Stats().Filling
+		<-time.After(time.Second)
+		if got := x.ranges(chunk); !slices.Equal(got, [][2]int64{{10, 11}}) {
+			t.Errorf("GETs %v, when the second had left", got)
+		}
+		if n := x.cache.Stats().Filling; before != chunk || n != chunk {
+			t.Errorf("%d bytes are to come, then %d", before, n)
+		}
+		left()
+		wg.Wait()
+	})
 }
 
 // Who goes by himself because something was damaged is taken along by nobody: what was
