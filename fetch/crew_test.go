@@ -162,6 +162,51 @@ func TestWhoLeavesBeforeTheNextTry(t *testing.T) {
 	})
 }
 
+// What comes before the chunk that a read is made for is no more with its later tries than
+// with the first: who was first does not wait longer each time.
+func TestLaterTriesBringNoMoreBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, chunk := even(1, 64)
+		x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 32 * chunk, requests: 1, attempts: 4})
+		defer x.close()
+		all := x.batches()
+		var wg sync.WaitGroup
+		x.look(&wg, all, 50)
+		x.primed(&wg, 4)
+		x.forget()
+		refuse := 2
+		gates := map[int64]chan struct{}{20: make(chan struct{}), 30: make(chan struct{}), 40: make(chan struct{})}
+		x.inject(func(c storetest.Call) storetest.Fault {
+			if gate := gates[c.Off/chunk]; gate != nil {
+				return storetest.Fault{Kind: storetest.Wait, Gate: gate}
+			}
+			if c.Off/chunk <= 10 && refuse > 0 {
+				refuse--
+				return storetest.Fault{Kind: storetest.FailBefore, Err: objstore.ErrThrottled}
+			}
+			return storetest.Fault{}
+		})
+		next := func(gate int64, asked ...int64) { // once they wait, and who was refused does again
+			for _, c := range asked {
+				x.look(&wg, all, c)
+			}
+			<-time.After(time.Second)
+			close(gates[gate])
+			synctest.Wait()
+		}
+		x.look(&wg, all, 20)
+		next(20, 10, 30)
+		<-time.After(time.Second)
+		next(30, 9, 8, 40)
+		<-time.After(time.Second)
+		next(40, 7, 6)
+		wg.Wait()
+		if got := x.ranges(chunk); !slices.Contains(got, [2]int64{8, 11}) || !slices.Contains(got, [2]int64{6, 8}) {
+			t.Errorf("GETs %v, with more than two chunks before the one that was waited for first", got)
+		}
+	})
+}
+
 // Who goes by himself because something was damaged is taken along by nobody: what was
 // in order would be read again and again.
 func TestWhoGoesAloneIsNotTakenAlong(t *testing.T) {

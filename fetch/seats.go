@@ -77,9 +77,13 @@ func (f *flight) reach() (all span, ok bool) {
 func (f *flight) board(turn *endpoint.Turn) {
 	chunk := f.t.Table.ChunkSize
 	most := int(max(f.r.o.RunBytes/2/chunk, 1))
-	before := f.r.gap(chunk)
+	before := 0
+	mine, _ := f.reach()
+	if f.done < f.limit { // less what tries that failed have brought
+		before = f.r.gap(chunk) - (f.span().from - mine.from)
+	}
 	for {
-		mine, _ := f.reach()
+		mine, _ = f.reach()
 		if g, _ := f.beside(turn, most-mine.len(), func(at span) bool { return at.from == mine.to }); g != nil {
 			f.take(g, len(f.aboard))
 			continue
