@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	modelSeed  = flag.Uint64("model.seed", 0, "run TestModel with this seed alone")
+	modelSeed  = flag.Uint64("model.seed", 0, "run TestModel with this seed, alone or as the first of -model.seeds")
 	modelSeeds = flag.Int("model.seeds", 0, "how many seeds TestModel runs (default 200, and 10,000 with SEGTIER_SOAK)")
 )
 
@@ -38,7 +38,7 @@ func TestModel(t *testing.T) {
 		n = *modelSeeds
 	}
 	if *modelSeed != 0 {
-		first, n = *modelSeed, 1
+		first, n = *modelSeed, max(*modelSeeds, 1)
 	}
 	var served atomic.Int64
 	for seed := first; seed < first+uint64(n) && !t.Failed(); seed++ {

@@ -71,7 +71,10 @@ type tierOptions struct {
 	requests int   // 0: 64
 	tenant   int   // requests of one tenant at a time; 0: any number
 	bytes    int64 // in flight; 0: 256 MiB
-	notes    int   // how far apart noted batches are; 0: 300 B
+	most     int64 // bytes in flight of one tenant; 0: any number
+	hedge    int64 // up to which size GETs are made twice; 0: none
+	wrap     func(objstore.Store) objstore.Store
+	notes    int // how far apart noted batches are; 0: 300 B
 }
 
 var writer = metadata.Writer{BrokerID: 1, LeaderEpoch: 1000}
@@ -82,7 +85,14 @@ func newTier(t failer, log *testseg.Log, o tierOptions) *tier {
 	x := &tier{t: t, log: log, meta: metadatatest.NewMem(), mem: storetest.NewMem()}
 	x.store = storetest.Inject(x.mem, x.fault)
 	var err error
-	if x.ep, err = endpoint.New(x.store, endpoint.Options{Attempts: max(o.attempts, 1), Requests: o.requests, BytesInFlight: o.bytes, TenantRequests: o.tenant}); err != nil {
+	var seen objstore.Store = x.store
+	if o.wrap != nil {
+		seen = o.wrap(seen)
+	}
+	if x.ep, err = endpoint.New(seen, endpoint.Options{
+		Attempts: max(o.attempts, 1), Requests: o.requests, BytesInFlight: o.bytes,
+		TenantRequests: o.tenant, TenantBytesInFlight: o.most, HedgeBytes: o.hedge,
+	}); err != nil {
 		t.Fatalf("%v", err)
 	}
 	if x.cache, err = cache.New(cache.Options{MemoryBytes: max(o.memory, 0)}); err != nil {
