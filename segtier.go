@@ -98,7 +98,7 @@ func (o *Options) validate() error {
 	case o.Metadata == nil:
 		return errors.New("segtier: Options.Metadata is required")
 	case o.MemoryBytes < 0:
-		return fmt.Errorf("segtier: MemoryBytes is %d, want 0 (default) or more", o.MemoryBytes)
+		return fmt.Errorf("segtier: Options.MemoryBytes is %d: write 0 for the default, or more", o.MemoryBytes)
 	}
 	if err := (transfer.ScanOptions{ChunkSize: o.ChunkSize, PartSize: o.PartSize}).Validate(); err != nil {
 		return fmt.Errorf("segtier: %w", err)
@@ -108,7 +108,7 @@ func (o *Options) validate() error {
 		chunk = object.DefaultChunkSize
 	}
 	if o.MemoryBytes != 0 && o.MemoryBytes < 2*chunk {
-		return fmt.Errorf("segtier: MemoryBytes %d holds less than two chunks of %d bytes, which reading a batch across them takes", o.MemoryBytes, chunk)
+		return fmt.Errorf("segtier: Options.MemoryBytes is %d: two chunks of %d bytes at least, which reading a batch across them takes", o.MemoryBytes, chunk)
 	}
 	return nil
 }
@@ -281,9 +281,10 @@ func (t *Tier) Announce(p segment.Partition, offset int64) *fetch.Cursor {
 	return t.reader.Announce(p, offset)
 }
 
-// SetMemoryBytes changes Options.MemoryBytes while the Tier is in use. What no
-// result holds is given back at once, the rest as results are released; see
-// cache.Cache.SetMemoryBytes.
+// SetMemoryBytes changes Options.MemoryBytes while the Tier is in use; 0 is
+// cache.DefaultMemoryBytes. What no result holds is given back at once, the rest as
+// results are released; see cache.Cache.SetMemoryBytes. Unlike Open it takes less than
+// two chunks too: a batch that needs more is fetch.ErrBatchTooLarge then.
 func (t *Tier) SetMemoryBytes(n int64) error {
 	if err := t.cache.SetMemoryBytes(n); err != nil {
 		return fmt.Errorf("segtier: %w", err)

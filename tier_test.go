@@ -50,17 +50,19 @@ func TestFrontier(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	for name, o := range map[string]segtier.Options{
-		"no store":         {Metadata: metadatatest.NewMem()},
-		"no metadata":      {Store: storetest.NewMem()},
-		"negative memory":  {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), MemoryBytes: -1},
-		"huge chunks":      {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), ChunkSize: 1 << 40},
-		"too little":       {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), MemoryBytes: 1 << 20},
-		"negative request": {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), Requests: -1},
+	for names, o := range map[string]segtier.Options{
+		"Options.Store":             {Metadata: metadatatest.NewMem()},
+		"Options.Metadata":          {Store: storetest.NewMem()},
+		"Options.MemoryBytes is -1": {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), MemoryBytes: -1},
+		"ChunkSize is":              {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), ChunkSize: 1 << 40},
+		"two chunks":                {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), MemoryBytes: 1 << 20},
+		"Requests is negative: -1":  {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), Requests: -1},
 	} {
-		if tier, err := segtier.Open(t.Context(), o); err == nil {
-			t.Errorf("%s: accepted", name)
-			_ = tier.Close()
+		if tier, err := segtier.Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), names) {
+			t.Errorf("%v does not name %s", err, names)
+			if err == nil {
+				_ = tier.Close()
+			}
 		}
 	}
 }
