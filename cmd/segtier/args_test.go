@@ -41,6 +41,8 @@ func TestWrongUsage(t *testing.T) {
 		{"ls /0", "empty"},
 		{"ls " + strings.Repeat("x", 250) + "/0", "the limit is 249"},
 		{"fetch orders/0", "accepts 2 arg"},
+		{"fetch orders/0", "usage: segtier fetch PARTITION OFFSET"},
+		{"nonsense", "usage: segtier COMMAND"},
 		{"fetch orders/0 one", "offset"},
 		{"fetch orders/0 latest", "earliest"},
 		{"fetch orders/0 9223372036854775808", "offset"},
@@ -69,7 +71,7 @@ func TestWrongUsage(t *testing.T) {
 			if o.out != "" {
 				t.Errorf("stdout: %s", o.out)
 			}
-			o.oneError(t, tt.says, "--help")
+			o.oneError(t, tt.says, "usage: segtier", "--help")
 		})
 	}
 }

@@ -60,7 +60,7 @@ below a partition's log start there is not made readable.`,
 	flags.BoolVar(&o.doubtful, "doubtful", false, "make readable too what looks as if retention had deleted it")
 	flags.StringVar(&o.logStarts, "log-starts", "", "log starts of partitions, in `FILE`, Kafka's log-start-offset-checkpoint")
 	flags.Var(&o.rate, "rate", "bytes that may be read per second (0: no limit)")
-	flags.IntVar(&o.parallel, "parallel", 0, "objects read at a `TIME` (0: 4)")
+	flags.IntVar(&o.parallel, "parallel", 0, "`NUMBER` of objects that are read at a time (0: 4)")
 	return cmd
 }
 

@@ -113,7 +113,11 @@ func (a *app) report(ctx context.Context, cmd *cobra.Command, err error) int {
 	}
 	a.tell(err)
 	if status == statusUsage {
-		a.messagef("  next: '%s --help' shows the usage", cmd.CommandPath())
+		usage := cmd.UseLine()
+		if cmd.HasAvailableSubCommands() {
+			usage = cmd.CommandPath() + " COMMAND"
+		}
+		a.messagef("  usage: %s; '%s --help' has the rest", usage, cmd.CommandPath())
 	}
 	return status
 }

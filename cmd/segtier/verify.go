@@ -67,7 +67,7 @@ docs/operations.md says what to do about each.`,
 	flags.Float64Var(&o.sample, "sample", 0.01, "`FRACTION` of an object's chunks that --level sample reads, at least one")
 	flags.Uint64Var(&o.seed, "seed", 0, "which chunks those are: the same seed reads the same")
 	flags.Var(&o.rate, "rate", "bytes that may be read per second (0: no limit)")
-	flags.IntVar(&o.parallel, "parallel", 0, "objects read at a `TIME` (0: 4)")
+	flags.IntVar(&o.parallel, "parallel", 0, "`NUMBER` of objects that are read at a time (0: 4)")
 	flags.StringVar(&o.cursor, "cursor", "", "go on where `FILE` says, and keep it up to date")
 	return cmd
 }
