@@ -50,6 +50,9 @@ func (s *Store) mkdirs(dir string) error {
 		}
 		return nil
 	}
+	if errors.Is(err, fs.ErrNotExist) && path.Dir(dir) == "." {
+		return fmt.Errorf("the store's directory %s was removed: %w", s.root.Name(), err)
+	}
 	return err
 }
 

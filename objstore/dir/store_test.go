@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,6 +96,19 @@ func TestOpenCreates(t *testing.T) {
 		t.Fatal(err)
 	}
 	holds(t, open(t, path, Options{Create: true}), "key", pattern(5))
+}
+
+// TestRootRemoved: who takes the directory away under an open store is told so.
+func TestRootRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store")
+	s := open(t, path, Options{Create: true})
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Upload(t.Context(), request("topic/key", pattern(5)))
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path+" was removed") {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestReadOnly(t *testing.T) {
