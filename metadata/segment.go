@@ -125,8 +125,8 @@ var (
 	ErrClosed = errors.New("metadata store is closed")
 	// ErrReadOnly: the store was opened read-only.
 	ErrReadOnly = errors.New("metadata was opened read-only")
-	// ErrLocked: another process has the metadata file open.
-	ErrLocked = errors.New("metadata file is in use by another process")
+	// ErrLocked: another process has the metadata file open, or this one has already.
+	ErrLocked = errors.New("metadata file is in use by another process, or opened in this one before")
 	// ErrCorrupt: stored metadata cannot be understood.
 	ErrCorrupt = errors.New("metadata is corrupt")
 )

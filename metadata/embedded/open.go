@@ -61,7 +61,7 @@ const (
 
 // Open opens the file at path, and creates it if it is not there and o is not
 // ReadOnly. Its directory must exist. It reads the whole file; errors are
-// metadata.ErrLocked if another process has it open, metadata.ErrCorrupt if it is
+// metadata.ErrLocked if another process, or this one, has it open, metadata.ErrCorrupt if it is
 // damaged or no metadata file, fs.ErrNotExist.
 func Open(path string, o Options) (*Store, error) {
 	if err := o.validate(); err != nil {
@@ -121,7 +121,9 @@ func prepare(path string, o Options) error {
 	case errors.Is(err, fs.ErrNotExist) && o.ReadOnly:
 		return fmt.Errorf("cannot be opened read-only before something was copied: %w", fs.ErrNotExist)
 	case errors.Is(err, fs.ErrNotExist):
-		if err := create(path); err != nil {
+		if err := create(path); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("cannot be created, its directory must be there before: %w", err)
+		} else if err != nil {
 			return fmt.Errorf("cannot be created: %w", err)
 		}
 		o.Logger.Info("metadata file created", "path", path)
@@ -215,7 +217,7 @@ func (s *Store) openDB(o Options) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return fmt.Errorf("%w: stop that process, or use another file", metadata.ErrLocked)
+		return fmt.Errorf("%w: stop that process, close it here, or use another file", metadata.ErrLocked)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
 		return fmt.Errorf("%w: not a metadata file, or its beginning is destroyed (%w)", metadata.ErrCorrupt, err)
 	case errors.Is(err, metadata.ErrCorrupt):

@@ -24,7 +24,7 @@ func TestLocked(t *testing.T) {
 	s := mustOpen(t, path, Options{})
 	for _, readOnly := range []bool{false, true} {
 		_, err := Open(path, Options{ReadOnly: readOnly})
-		if !errors.Is(err, metadata.ErrLocked) || !strings.Contains(err.Error(), path) {
+		if !errors.Is(err, metadata.ErrLocked) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "close it here") {
 			t.Errorf("read-only %v: %v", readOnly, err)
 		}
 	}
@@ -83,7 +83,7 @@ func TestCreation(t *testing.T) {
 	if other := mustOpen(t, filepath.Join(t.TempDir(), "m.db"), Options{}); other.ID() == s.ID() {
 		t.Error("two files have the same ID")
 	}
-	if _, err := Open(filepath.Join(t.TempDir(), "no", "m.db"), Options{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Open(filepath.Join(t.TempDir(), "no", "m.db"), Options{}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "directory must be there") {
 		t.Errorf("no directory: %v", err)
 	}
 	if _, err := Open(t.TempDir(), Options{}); err == nil || !strings.Contains(err.Error(), "not a regular file") {
