@@ -30,8 +30,8 @@ var (
 	// ErrNotReady: FetchMany had to return, or was full, before this partition's
 	// turn. Nothing is wrong: ask again.
 	ErrNotReady = errors.New("not ready")
-	// ErrClosed: the Reader was closed.
-	ErrClosed = errors.New("reader is closed")
+	// ErrClosed: the Reader, or the Stream, was closed.
+	ErrClosed = errors.New("reader or stream is closed")
 )
 
 // EndOfTierError is ErrEndOfTier.

@@ -2,7 +2,7 @@ package fetch
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"slices"
 	"sync"
 )
@@ -21,11 +21,8 @@ type Stream struct {
 	closed bool // guarded by mu
 }
 
-// errStreamClosed is ErrClosed of the Stream, not of the Reader.
-var errStreamClosed = errors.New("stream was closed")
-
 // Stream begins to read where req says, MaxBytes at a time. Its Hint is Sequential
-// unless it says something else. Lineage and log start stay what they are in req: with
+// unless it says Scan or Tail. Lineage and log start stay what they are in req: with
 // others begin another Stream.
 func (r *Reader) Stream(req Request) *Stream {
 	if req.Hint == Detect || req.Hint == TimeQuery {
@@ -50,7 +47,7 @@ func (s *Stream) Next(ctx context.Context, res *Result) error {
 	s.mu.Unlock()
 	if closed {
 		res.Release()
-		return errors.Join(ErrClosed, errStreamClosed)
+		return fmt.Errorf("stream of %s: %w", s.req.Partition, ErrClosed)
 	}
 	if err := s.r.Fetch(ctx, s.req, res); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrClosed: the Copier, Deleter or Expirer was closed.
-var ErrClosed = errors.New("closed")
+var ErrClosed = errors.New("copier, deleter or expirer is closed")
 
 // gate counts the calls that run, so that Close can cancel and join them. The
 // zero gate is open.
