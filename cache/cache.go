@@ -303,7 +303,7 @@ type Stats struct {
 	Hits, Joins, Leads                        int64 // outcomes of Acquire so far
 	Evicted                                   int64 // chunks evicted to make room
 	Refused                                   int64 // chunks that ristretto refused or evicted
-	Mapped                                    int64 // bytes of arenas, in use or not
+	Mapped                                    int64 // bytes of address space of arenas; what is free there is not all resident
 	Leaked                                    int64 // leases found unreleased; looked for with the build tag segtier_poison
 }
 

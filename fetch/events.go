@@ -10,11 +10,12 @@ import (
 // goroutine that they happen in, and never under a lock. What they take in time is
 // the caller's.
 type Events struct {
-	// Fetched: a call of Fetch ends, with data or without. ctx is the caller's.
+	// Fetched: a call of Fetch or Stream.Next ends, with data or without, or a FetchMany:
+	// then it is called for each partition. ctx is the caller's.
 	Fetched func(ctx context.Context, f Fetched)
 }
 
-// Fetched is one call of Fetch.
+// Fetched is one call of Fetch, or one partition of a FetchMany.
 type Fetched struct {
 	Request    Request // its Lineage is the caller's and must not be kept
 	Began      time.Time

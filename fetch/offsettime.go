@@ -13,7 +13,7 @@ type TimeRequest struct {
 	Partition segment.Partition
 	Lineage   segment.Lineage // as in Request
 	LogStart  int64           // records below it do not count
-	Time      int64           // ms since 1970
+	Time      int64           // ms since 1970; of Kafka's -1 (latest), -2 (earliest) and so on nothing is known here
 	Tenant    string          // as in Request
 }
 

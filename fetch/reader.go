@@ -85,7 +85,8 @@ type Request struct {
 
 	// Lineage is the partition's history of leader epochs. Nil takes the newest
 	// history that metadata knows, which may be another than the host's after an
-	// unclean election. It is not kept.
+	// unclean election. It is not kept. It must be valid (Lineage.Validate), which is
+	// not checked; one without an epoch that is not nil has nothing in the tier.
 	Lineage segment.Lineage
 
 	LogStart int64 // first offset that exists; below it is out of range
@@ -104,12 +105,12 @@ type Request struct {
 	// Hint says how the caller goes on, if it knows.
 	Hint Hint
 
-	// Tenant names for whom it is read; requests to the store are bounded for each.
-	// "" is nobody.
+	// Tenant names for whom it is read; "" is nobody. Tenants have equal shares where
+	// requests to the store are short, and bounds if endpoint.Options has them.
 	Tenant string
 
 	// Cursor is the one consumer who asks, if it was announced; optional. See
-	// Reader.Announce.
+	// Reader.Announce. It must be of this Reader and Partition, which is not checked.
 	Cursor *Cursor
 
 	stream *stream // whose read this is, if it is a Stream's
@@ -264,7 +265,7 @@ type counters struct {
 
 // Stats counts what a Reader has done since it was made.
 type Stats struct {
-	Fetches   int64 // calls of Fetch that returned data
+	Fetches   int64 // calls of Fetch, and partitions of FetchMany, that returned data
 	Bytes     int64 // in their Results
 	TailGets  int64 // GETs for tails of segments
 	DataGets  int64 // GETs for runs of chunks, without the endpoint's retries
