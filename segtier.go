@@ -281,6 +281,10 @@ func (t *Tier) Announce(p segment.Partition, offset int64) *fetch.Cursor {
 	return t.reader.Announce(p, offset)
 }
 
+// Stream reads a partition in sequence, fetching ahead from the first read on; see
+// fetch.Reader.Stream.
+func (t *Tier) Stream(req fetch.Request) *fetch.Stream { return t.reader.Stream(req) }
+
 // SetMemoryBytes changes Options.MemoryBytes while the Tier is in use; 0 is
 // cache.DefaultMemoryBytes. What no result holds is given back at once, the rest as
 // results are released; see cache.Cache.SetMemoryBytes. Unlike Open it takes less than

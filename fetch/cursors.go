@@ -35,10 +35,17 @@ func (req *Request) own(r *Reader) *stream {
 	if req.stream != nil {
 		return req.stream
 	}
-	if c := req.Cursor; c != nil && c.r == r && c.own.lanes.log == logOf(req.Partition) {
-		return c.own
+	if req.announced(r) {
+		return req.Cursor.own
 	}
 	return nil
+}
+
+// announced reports whether the read is of a consumer who was announced to r for this
+// partition. A Cursor of another is none: it stays where it is.
+func (req *Request) announced(r *Reader) bool {
+	c := req.Cursor
+	return c != nil && c.r == r && c.own.lanes.log == logOf(req.Partition)
 }
 
 func logOf(p segment.Partition) cache.Log { return cache.Log{ID: p.TopicID, Number: p.Number} }

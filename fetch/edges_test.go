@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -303,5 +304,31 @@ func TestIdentityChangesInTheMiddleOfARun(t *testing.T) {
 	gets := x.forget()
 	if len(gets) != 3 || gets[2].Off != 2*chunk || gets[2].Off+gets[2].Len != 8*chunk {
 		t.Errorf("%v, want the third one to go on with chunk 2", gets)
+	}
+}
+
+// A lineage that is none is an error of the caller's, whatever is asked: to be told that
+// the tier ends, or that a time is not in it, would be wrong.
+func TestLineageThatIsNone(t *testing.T) {
+	log, chunk := even(2, 8)
+	x := newTier(t, log, tierOptions{chunk: chunk})
+	defer x.close()
+	wrong := segment.Lineage{{Epoch: 5, Start: 10}, {Epoch: 3, Start: 10}}
+	req := x.request(0, 1)
+	req.Lineage = wrong
+	var res fetch.Result
+	defer res.Release()
+	_, explained := x.reader.Explain(t.Context(), req)
+	_, found := x.reader.OffsetForTime(t.Context(), fetch.TimeRequest{Partition: log.Partition, Lineage: wrong})
+	many := x.reader.FetchMany(t.Context(), fetch.ManyRequest{Requests: []fetch.Request{req}, MaxBytes: 1 << 20}, nil)
+	for name, err := range map[string]error{
+		"Fetch": x.reader.Fetch(t.Context(), req, &res), "Explain": explained, "OffsetForTime": found, "FetchMany": many[0].Err,
+	} {
+		if err == nil || !strings.Contains(err.Error(), "epoch 3 from offset 10") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for i := range many {
+		many[i].Result.Release()
 	}
 }

@@ -32,6 +32,10 @@ func (rd *reading) look() error {
 	if rd.r.closed.Load() {
 		return ErrClosed
 	}
+	if err := rd.lineage.Validate(); err != nil {
+		// Its answers would be wrong, such as that the tier ends here.
+		return fmt.Errorf("fetch: the lineage that is asked for: %w", err)
+	}
 	view, err := rd.r.meta.View(rd.p)
 	if err != nil {
 		return fmt.Errorf("fetch: metadata of %v: %w", rd.p, err)

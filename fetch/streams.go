@@ -451,11 +451,11 @@ func (r *Reader) ended(req *Request, in *holding) {
 	var cursor *cache.Cursor
 	if in.lanes != nil {
 		var wanted bool
-		if cursor, wanted = in.lanes.ended(in, req.Cursor != nil); wanted {
+		if cursor, wanted = in.lanes.ended(in, req.announced(r)); wanted {
 			cursor = in.lanes.announce(r.cache, in.stream)
 		}
 	}
-	if req.Cursor != nil {
+	if req.announced(r) {
 		cursor = req.Cursor.c
 	}
 	if cursor != nil {

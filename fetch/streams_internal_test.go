@@ -133,3 +133,26 @@ func TestPlanOfAStream(t *testing.T) {
 		t.Errorf("catches up on slow connections, in runs of %d bytes", unit)
 	}
 }
+
+// A Cursor of another partition, or of another Reader, is not the reader's who names it.
+func TestAnnounced(t *testing.T) {
+	chunks, err := cache.New(cache.Options{MemoryBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer chunks.Close()
+	r, other := &Reader{cache: chunks}, &Reader{cache: chunks}
+	p := segment.Partition{Topic: "orders", TopicID: segment.UUID{1}}
+	q := p
+	q.Number++
+	mine, of, anothers := r.Announce(p, 0), r.Announce(q, 0), other.Announce(p, 0)
+	for name, c := range map[string]struct {
+		cursor *Cursor
+		want   bool
+	}{"none": {nil, false}, "mine": {mine, true}, "of another partition": {of, false}, "of another Reader": {anothers, false}} {
+		req := Request{Partition: p, Cursor: c.cursor}
+		if got := req.announced(r); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
