@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -524,4 +525,32 @@ func TestFailedReadsAreNoWaste(t *testing.T) {
 			t.Errorf("%d bytes are said to be fetched in vain", st.Wasted)
 		}
 	})
+}
+
+// Who waits for a chunk while the store panics is told so, also if the chunk was asked for
+// before its segment's tail was here.
+func TestPanicIsTold(t *testing.T) {
+	for name, offset := range map[string]int64{"guessed": 32, "demanded": 5} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, chunk := even(2, 32)
+				x := newTier(t, log, tierOptions{chunk: chunk})
+				defer x.close()
+				all := x.batches()
+				var wg sync.WaitGroup
+				x.look(&wg, all, 1) // so that the length of chunks is known
+				x.inject(func(c storetest.Call) storetest.Fault {
+					if c.Off < 32*chunk {
+						panic("the store")
+					}
+					return storetest.Fault{}
+				})
+				var res fetch.Result
+				defer res.Release()
+				if err := x.reader.Fetch(t.Context(), x.request(offset, 1), &res); !errors.Is(err, fetch.ErrUnavailable) || !strings.Contains(err.Error(), "panicked") {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }

@@ -57,6 +57,7 @@ func (r *Reader) guess(ctx context.Context, t *tail, seg *metadata.Segment, tena
 	}
 	r.spawn(ctx, fillActivity, fill.Fail, func(ctx context.Context) {
 		defer fill.Release()
+		defer fill.Fail(errLost) // if it panics: else it has ended
 		began := time.Now()
 		r.stats.dataGets.Add(1)
 		r.stats.dataBytes.Add(n)

@@ -69,7 +69,7 @@ func (f *flight) abort(err error) {
 // fly has the chunks of f come, and ends every fill.
 func (f *flight) fly(ctx context.Context) {
 	defer release(f.fills)
-	defer f.arrive()
+	defer f.abort(errLost) // if it panics: else each fill has ended
 	if err := f.bring(ctx); err != nil {
 		f.abort(err)
 	}
@@ -94,7 +94,8 @@ func (f *flight) bring(ctx context.Context) error {
 var (
 	// errTaken ends the wait of a flight that another has taken along.
 	errTaken = errors.New("fetch: another's GET brings the chunks")
-	// errLost is for those who were taken along by one that panics.
+	// errLost is for who waits for a chunk whose GET panics, or was taken along by one that
+	// does.
 	errLost = errors.New("fetch: the GET that was to bring the chunk panicked")
 )
 
