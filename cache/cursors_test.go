@@ -2,6 +2,7 @@ package cache
 
 import (
 	"math"
+	"sync"
 	"testing"
 )
 
@@ -240,5 +241,43 @@ func TestLogsAreForgotten(t *testing.T) {
 	defer other.Close()
 	if other.log != own.log {
 		t.Fatal("a log that is being read was forgotten")
+	}
+}
+
+// A chunk may be given up, and its memory be free, before whoever fills it says where it
+// lies: its log is not kept for it.
+func TestPlacedTooLate(t *testing.T) {
+	c := open(t, 4)
+	defer c.Close()
+	var room Reservation
+	if !c.TryReserve(4096, &room) {
+		t.Fatal("no memory")
+	}
+	defer room.Release()
+	var l Lease
+	_, f := c.Acquire(key(1, 1), 4096, &room, &l)
+	var failing sync.WaitGroup
+	failing.Go(func() { // the race detector looks too
+		f.Fail(ErrClosed)
+		l.Release()
+	})
+	f.Place(Place{Log: Log{Number: 7}, Next: 10})
+	failing.Wait()
+	f.Release()
+	log := c.logOf(Log{Number: 7})
+	if n := log.held.Add(-1); n != 0 {
+		t.Errorf("its log is kept for %d chunks", n)
+	}
+
+	if !c.TryReserve(4096, &room) {
+		t.Fatal("no memory")
+	}
+	_, f = c.Acquire(key(1, 1), 4096, &room, &l)
+	f.Fail(ErrClosed)
+	l.Release()
+	f.Place(Place{Log: Log{Number: 7}, Next: 10})
+	f.Release()
+	if n := log.held.Load(); n != 0 {
+		t.Errorf("its log is kept for %d chunks that were freed", n)
 	}
 }

@@ -12,9 +12,18 @@ func (f Fill) Key() Key { return f.e.key }
 // Place says where the chunk lies in its log, so that it is kept for the cursors
 // that will reach it. Without, it is kept like what nobody is known to need: the
 // latest first. It is called at most once, before Done, by whoever holds the
-// Fill.
+// Fill. One that has failed meanwhile lies nowhere.
 func (f Fill) Place(p Place) {
-	f.e.log, f.e.place = f.e.c.logOf(p.Log), p
+	e := f.e
+	log := e.c.logOf(p.Log)
+	g := &e.c.ledger
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e.region != filling { // it may be freed, and nobody would let go of the log any more
+		log.held.Add(-1)
+		return
+	}
+	e.log, e.place = log, p
 }
 
 // Buf returns the memory to fill, of the size given to Acquire, with any
