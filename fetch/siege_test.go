@@ -239,8 +239,8 @@ func (b *besieger) read(times int) {
 		req.MaxBytes = 1 + rng.IntN(8000)
 		began, gone := time.Now(), b.gone.Load()
 		deadline, _ := ctx.Deadline()
-		switch {
-		case kind == 2:
+		switch kind {
+		case 2:
 			reqs := []fetch.Request{req, x.request(rng.Int64N(b.n), 4000), x.request(rng.Int64N(b.n), 1)}
 			answers = x.many(ctx, 0, answers, reqs...)
 			for i := range answers {
