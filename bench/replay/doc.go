@@ -27,7 +27,9 @@
 //
 // # Not handled
 //
-// A replayed consumer asks for the offsets in the trace, whatever it was given.
+// A replayed consumer asks for the offsets in the trace, whatever it was given; where
+// traffic is made up, and so batches are not known, who reads in sequence goes on where
+// its last read ended.
 // Latencies include what Go's timers are late, which on a busy machine is a
 // millisecond; Report.StartDelay shows it.
 package replay

@@ -34,7 +34,7 @@ func TestTracesComeBack(t *testing.T) {
 			return Event{
 				At: time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "at")) * time.Microsecond, Consumer: rapid.StringMatching(`[a-z"\\é ]{1,20}`).Draw(t, "consumer"),
 				Topic: rapid.StringMatching(`[a-z][a-z0-9._-]{0,20}`).Draw(t, "topic"), TopicID: segment.UUID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")),
-				Partition: rapid.Int32Range(0, 1<<31-1).Draw(t, "partition"), Offset: rapid.Int64Min(0).Draw(t, "offset"),
+				Partition: rapid.Int32Range(0, 1<<31-1).Draw(t, "partition"), Offset: rapid.Int64Min(0).Draw(t, "offset"), Follows: rapid.Bool().Draw(t, "follows"),
 				MaxBytes: rapid.IntRange(0, 1<<31-1).Draw(t, "max"), Committed: rapid.Bool().Draw(t, "committed"),
 			}
 		}), 1, 20).Draw(t, "events")

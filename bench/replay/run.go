@@ -73,8 +73,9 @@ func (o *Options) validate() error {
 
 // job is an event of one consumer, as it will be replayed.
 type job struct {
-	due time.Duration // since the beginning
-	req fetch.Request
+	due     time.Duration // since the beginning
+	req     fetch.Request
+	follows bool
 }
 
 // Run replays events, which are in the order of their times, and reports. It
@@ -128,7 +129,7 @@ func plan(events []Event, o *Options) (queues [][]job, span time.Duration, err e
 		if o.Rate > 0 {
 			due = time.Duration(float64(i) / o.Rate * float64(time.Second))
 		}
-		queues[at] = append(queues[at], job{due, req})
+		queues[at] = append(queues[at], job{due, req, e.Follows})
 		span = max(span, due)
 	}
 	if len(queues) == 0 {
@@ -185,6 +186,7 @@ func (r *run) consume(ctx context.Context, number int, queue []job) {
 	defer res.Release()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var last place
 	for round := 0; ; round++ {
 		for i := range queue {
 			due := time.Now()
@@ -204,7 +206,12 @@ func (r *run) consume(ctx context.Context, number int, queue []job) {
 			if ctx.Err() != nil {
 				return
 			}
-			r.one(ctx, number, due, queue[i].req, &res)
+			req := queue[i].req
+			if queue[i].follows && last.read && last.partition == req.Partition {
+				req.Offset = last.next
+			}
+			last = place{partition: req.Partition}
+			last.next, last.read = r.one(ctx, number, due, req, &res)
 		}
 		if r.until.IsZero() {
 			return
@@ -212,8 +219,15 @@ func (r *run) consume(ctx context.Context, number int, queue []job) {
 	}
 }
 
-// one replays one event.
-func (r *run) one(ctx context.Context, number int, due time.Time, req fetch.Request, res *fetch.Result) {
+// place is where a consumer is.
+type place struct {
+	partition segment.Partition
+	next      int64
+	read      bool // its last read gave it something
+}
+
+// one replays one event, and returns where its consumer is, if it was given something.
+func (r *run) one(ctx context.Context, number int, due time.Time, req fetch.Request, res *fetch.Result) (next int64, read bool) {
 	began := time.Now()
 	err := r.target.Fetch(ctx, req, res)
 	size := res.Size()
@@ -223,12 +237,14 @@ func (r *run) one(ctx context.Context, number int, due time.Time, req fetch.Requ
 	if err == nil && r.o.Serve != nil {
 		r.as(r.serve, ctx, func() { _, err = res.WriteTo(r.o.Serve) })
 	}
+	next = res.NextOffset()
 	res.Release()
 	ended := time.Now()
 	if ctx.Err() != nil && err != nil {
-		return // the caller left, not the tier
+		return 0, false // the caller left, not the tier
 	}
 	r.meter.add(number, sample{due: due, began: began, ended: ended, bytes: size, err: err})
+	return next, err == nil && size > 0
 }
 
 // check verifies every batch.

@@ -27,6 +27,10 @@ type Event struct {
 	Offset    int64
 	MaxBytes  int
 	Committed bool // read_committed
+
+	// Follows says that the consumer goes on where its last read ended, if that gave
+	// it anything of this partition. Offset is where that is, nearly.
+	Follows bool
 }
 
 const (
@@ -54,6 +58,7 @@ type traceLine struct {
 	Offset    *int64        `json:"offset"`
 	MaxBytes  *int64        `json:"maxBytes"`
 	Isolation string        `json:"isolation,omitempty"`
+	Follows   bool          `json:"follows,omitempty"`
 }
 
 // ErrTrace: a trace cannot be understood.
@@ -188,7 +193,7 @@ func parseLine(line []byte, names map[string]string) (Event, error) {
 	}
 	e = Event{
 		At: time.Duration(*l.AtMicros) * time.Microsecond, Consumer: one(*l.Consumer), Topic: one(topic), Partition: int32(number),
-		Offset: *l.Offset, MaxBytes: int(*l.MaxBytes), Committed: l.Isolation == "read_committed",
+		Offset: *l.Offset, MaxBytes: int(*l.MaxBytes), Committed: l.Isolation == "read_committed", Follows: l.Follows,
 	}
 	if l.TopicID != nil {
 		e.TopicID = *l.TopicID
@@ -221,7 +226,7 @@ func newTraceWriter(w io.Writer) (*traceWriter, error) {
 
 func (t *traceWriter) write(e *Event) error {
 	at, partition, maxBytes := e.At.Microseconds(), fmt.Sprintf("%s/%d", e.Topic, e.Partition), int64(e.MaxBytes)
-	l := traceLine{AtMicros: &at, Consumer: &e.Consumer, Partition: &partition, Offset: &e.Offset, MaxBytes: &maxBytes}
+	l := traceLine{AtMicros: &at, Consumer: &e.Consumer, Partition: &partition, Offset: &e.Offset, MaxBytes: &maxBytes, Follows: e.Follows}
 	if !e.TopicID.IsZero() {
 		l.TopicID = &e.TopicID
 	}

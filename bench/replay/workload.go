@@ -82,7 +82,7 @@ func (w Workload) Events(world World, n int, seed uint64) ([]Event, error) {
 	if n <= 0 {
 		n = maxEvents
 	}
-	m := &maker{world: world, n: n, rng: rand.New(rand.NewPCG(seed, 0x7265706c6179)), seed: seed, unit: 1 << 20}
+	m := &maker{world: world, n: n, rng: rand.New(rand.NewPCG(seed, 0x7265706c6179)), seed: seed, unit: 1 << 20, places: make(map[string]spot)}
 	for _, x := range world {
 		// A small tier is read in small pieces.
 		m.unit = min(m.unit, max(x.Bytes/16, 1<<10))
@@ -101,8 +101,16 @@ type maker struct {
 	rng   *rand.Rand
 	seed  uint64
 	unit  int64 // bytes that a consumer reads at a time: a chunk
+	exact bool  // the accesses are those of a cache trace
 
 	events []Event
+	places map[string]spot // where each consumer's last read ends
+}
+
+// spot is a position of an extent.
+type spot struct {
+	x   *Extent
+	pos int64
 }
 
 func (m *maker) full() bool { return len(m.events) >= m.n }
@@ -123,7 +131,10 @@ func (m *maker) add(at time.Duration, consumer string, x *Extent, pos, n int64) 
 	m.events = append(m.events, Event{
 		At: at, Consumer: consumer, Topic: x.Partition.Topic, TopicID: x.Partition.TopicID, Partition: x.Partition.Number,
 		Offset: x.offset(pos), MaxBytes: int(n),
+		// Which batch begins where is not known here: who reads in sequence does not jump.
+		Follows: !m.exact && m.places[consumer] == spot{x, pos},
 	})
+	m.places[consumer] = spot{x, pos + n}
 }
 
 // consumers names consumers once.
@@ -261,6 +272,7 @@ func (m *maker) trace(name string) {
 	if err != nil {
 		return // a name of policy.Names
 	}
+	m.exact = true
 	known, others := consumers(len(t.Cursors), "cursor-%d"), consumers(64, "reader-%d")
 	i := 0
 	for a := range t.Accesses {
