@@ -196,8 +196,9 @@ func (c *Cache) Reserve(ctx context.Context, n int64, r *Reservation) error {
 		g.mu.Unlock()
 		return ErrClosed
 	case n > g.budget:
+		err := tooLarge(n, g.budget)
 		g.mu.Unlock()
-		return tooLarge(n, g.budget)
+		return err
 	}
 	w := &waiter{n: n, ready: make(chan struct{})}
 	g.pressure.Add(1) // before looking for something to evict; see entry.release

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"testing/fstest"
 	"testing/synctest"
@@ -117,4 +118,26 @@ func TestSetMemoryBytes(t *testing.T) {
 		}
 		r.Release()
 	})
+}
+
+// The budget may change while somebody is told that he asks for more than that; the race
+// detector looks.
+func TestBudgetChangesUnderReserve(t *testing.T) {
+	c := open(t, 4)
+	defer c.Close()
+	var changing sync.WaitGroup
+	changing.Go(func() {
+		for i := range 100 {
+			if err := c.SetMemoryBytes(4096 + int64(i)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 100 {
+		var room Reservation
+		if err := c.Reserve(t.Context(), 1<<20, &room); !errors.Is(err, ErrTooLarge) {
+			t.Fatal(err)
+		}
+	}
+	changing.Wait()
 }
