@@ -3,6 +3,7 @@ package fetch_test
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"sync"
 	"testing"
@@ -203,6 +204,61 @@ func TestLaterTriesBringNoMoreBefore(t *testing.T) {
 		wg.Wait()
 		if got := x.ranges(chunk); !slices.Contains(got, [2]int64{8, 11}) || !slices.Contains(got, [2]int64{6, 8}) {
 			t.Errorf("GETs %v, with more than two chunks before the one that was waited for first", got)
+		}
+	})
+}
+
+// changed answers the first GET from `off` on when gate is closed: the object is another.
+type changed struct {
+	objstore.Store
+	off  int64
+	gate chan struct{}
+	once sync.Once
+}
+
+func (s *changed) Get(ctx context.Context, key string, off, n int64, opts objstore.GetOptions) (info objstore.Info, body io.ReadCloser, err error) {
+	if off == s.off {
+		s.once.Do(func() {
+			<-s.gate
+			err = objstore.ErrChanged
+		})
+	}
+	if err != nil {
+		return info, nil, err
+	}
+	return s.Store.Get(ctx, key, off, n, opts)
+}
+
+// A read that found another object goes on by itself: nobody asks it again what to read,
+// so it would read into the same memory as who takes it along.
+func TestAChangedObjectIsNotTakenAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, chunk := even(1, 64)
+		other := &changed{off: 10 * chunk, gate: make(chan struct{})}
+		x := newTier(t, log, tierOptions{
+			chunk: chunk, memory: 100 * chunk, run: 16 * chunk, requests: 1,
+			wrap: func(s objstore.Store) objstore.Store { other.Store = s; return other },
+		})
+		defer x.close()
+		all := x.batches()
+		var wg sync.WaitGroup
+		x.look(&wg, all, 50)
+		x.primed(&wg, 4) // so that what comes before it would be taken
+		gate := make(chan struct{})
+		x.inject(storetest.Rules(storetest.Rule{Op: "get", Fault: storetest.Fault{Kind: storetest.Wait, Gate: gate}}))
+		x.forget()
+		x.look(&wg, all, 10)
+		x.look(&wg, all, 30)
+		x.look(&wg, all, 11)
+		close(other.gate)
+		synctest.Wait() // 30 is held, and 10 waits once more, behind 11
+		if n := x.ep.Stats().Waiting; n != 2 {
+			t.Fatalf("%d wait", n)
+		}
+		close(gate)
+		wg.Wait()
+		if got := x.ranges(chunk); !slices.Equal(got, [][2]int64{{30, 31}, {11, 12}, {10, 11}}) {
+			t.Errorf("GETs %v", got)
 		}
 	})
 }

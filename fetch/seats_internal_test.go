@@ -36,3 +36,29 @@ func TestTakenAlong(t *testing.T) {
 		t.Errorf("its read goes on for %v, which it has not heard of: %v", g.err, err)
 	}
 }
+
+// What another stream counts on is not called off with who leaves behind it, though its
+// own stream has left before.
+func TestSharedIsNotCalledOff(t *testing.T) {
+	r, tl := aloft(t)
+	var flights [3]*flight
+	for c := range flights {
+		fill, _, _ := r.lead(tl, c, uint64(c+1))
+		flights[c] = r.newFlight(tl, span{c, c + 1}, []cache.Fill{fill}, whose{class: endpoint.Prefetch, stream: uint64(c + 1)})
+		flights[c].depart()
+		defer fill.Release()
+	}
+	f := flights[0]
+	for _, g := range flights[1:] {
+		g.cancel = func(error) {}
+		f.take(g, len(f.aboard))
+	}
+	if n := flights[1].callOff(); n != 0 { // somebody waits behind it
+		t.Errorf("%d bytes in the middle were called off", n)
+	}
+	tl.share(1, 7)
+	if n := flights[2].callOff(); n != 1000 {
+		t.Errorf("%d bytes were called off, want those of the last chunk", n)
+	}
+	f.alight(errSought, false)
+}

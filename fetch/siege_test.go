@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -94,7 +95,7 @@ func siege(t *testing.T, seed uint64) {
 	memory := []int64{12, 30, 200}[rng.IntN(3)] * chunk
 	o := tierOptions{
 		chunk: []int64{chunk, chunk * 2 / 3, 3*chunk + 1}[rng.IntN(3)], memory: memory, run: []int64{2, 4, 16, 64}[rng.IntN(4)] * chunk,
-		requests: 1 + rng.IntN(4), attempts: 1 + rng.IntN(4), bytes: []int64{0, 20, 5}[rng.IntN(3)] * chunk,
+		requests: []int{1, 1, 2, 4}[rng.IntN(4)], attempts: 1 + rng.IntN(4), bytes: []int64{0, 20, 5}[rng.IntN(3)] * chunk,
 		tenant: rng.IntN(3), most: []int64{0, 3}[rng.IntN(2)] * chunk, hedge: []int64{0, 4}[rng.IntN(2)] * chunk,
 		tails: []int64{0, 1500}[rng.IntN(2)],
 		wrap:  func(s objstore.Store) objstore.Store { meters.Store = s; return meters },
@@ -210,7 +211,7 @@ func (b *besieger) read(times int) {
 	kind := rng.IntN(5) // a stream, a cursor, many, and plain reads
 	req := x.request(rng.Int64N(b.n), 1)
 	req.Hint = []fetch.Hint{fetch.Detect, fetch.TimeQuery, fetch.Sequential, fetch.Scan, fetch.Tail}[rng.IntN(5)]
-	req.Tenant = []string{"", "one", "two"}[rng.IntN(3)]
+	req.Tenant = []string{"", "", "one", "two"}[rng.IntN(4)]
 	var s *fetch.Stream
 	switch kind {
 	case 0:
@@ -289,6 +290,11 @@ func (b *besieger) judge(offset int64, most int, res *fetch.Result, err error, g
 		}
 		b.check(res, b.all, offset, most)
 		return
+	}
+	for _, inner := range []string{"brings the chunks", "went elsewhere", "without result", "without a reason"} {
+		if strings.Contains(err.Error(), inner) {
+			b.t.Errorf("offset %d: nobody is to be told of this: %v", offset, err)
+		}
 	}
 	for _, typed := range []error{
 		context.Canceled, context.DeadlineExceeded, fetch.ErrUnavailable, fetch.ErrCorruption, fetch.ErrEndOfTier, fetch.ErrSkipped,
