@@ -169,3 +169,46 @@ func aloft(t *testing.T) (*Reader, *tail) {
 	}
 	return r, x
 }
+
+// A store that ignores that a read was called off goes on sending: what comes then is
+// nobody's, and those who share the GET still find their way in it.
+func TestWhatComesAfterACallOffIsNobodys(t *testing.T) {
+	r, x := aloft(t)
+	var fills []cache.Fill
+	for i := range x.Table.Chunks {
+		fill, _, _ := r.lead(x, i, 1)
+		fills = append(fills, fill)
+	}
+	f := r.newFlight(x, span{0, 3}, fills, whose{class: endpoint.Prefetch, stream: 1})
+	f.depart()
+	f.cancel = func(error) {}
+	x.mu.Lock()
+	f.lay()
+	x.mu.Unlock()
+	come := func(i int) {
+		f.bind(i)
+		f.landed(i)
+	}
+	come(0)
+	if n := f.callOff(); n != 2000 {
+		t.Fatalf("%d bytes called off, want the two chunks that have not come", n)
+	}
+	come(1)
+	come(2)
+	x.mu.Lock()
+	if f.done != 1 || f.limit != 1 {
+		t.Errorf("%d of %d chunks have come, want the one that is wanted", f.done, f.limit)
+	}
+	_, more := f.reach()
+	x.mu.Unlock()
+	if more {
+		t.Error("there is something still to come")
+	}
+	for i := range x.Table.Chunks {
+		if here := r.cache.Has(cache.Key{Chunk: uint32(i)}); here != (i == 0) {
+			t.Errorf("chunk %d is here: %v", i, here)
+		}
+	}
+	f.arrive()
+	release(fills)
+}
