@@ -121,10 +121,12 @@ func (f *flight) depart() {
 	}
 }
 
-// arrive has it forgotten, but for what it did not bring.
+// arrive has it forgotten, but for what it did not bring. It may be called more than once.
 func (f *flight) arrive() {
 	t := f.t
-	f.ended.Store(true)
+	if f.ended.Swap(true) {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, fill := range f.fills[min(f.done, f.limit):f.limit] {

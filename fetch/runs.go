@@ -58,12 +58,13 @@ func (r *Reader) start(ctx context.Context, t *tail, fills []cache.Fill, o order
 	return flights
 }
 
-// abort gives up what is not here yet.
+// abort gives up what is not here yet. That it has failed is noted before anybody is told:
+// who asks again at once is not taken for one whose chunk was here and went.
 func (f *flight) abort(err error) {
+	f.arrive()
 	for _, fill := range f.fills {
 		fill.Fail(err)
 	}
-	f.arrive()
 }
 
 // fly has the chunks of f come, and ends every fill.
