@@ -223,10 +223,10 @@ func (c *Cache) exit(e *entry) {
 	g.serve()
 	// Ristretto's own goroutine must not wait for ristretto: what is to be offered
 	// is offered by the next who unlocks.
-	gone := g.gone
+	gone, due := g.gone, g.due()
 	g.gone = nil
 	g.mu.Unlock()
-	c.bury(gone)
+	c.bury(gone, due)
 }
 
 // remove takes an entry out of its shard, if it is the one there.

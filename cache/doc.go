@@ -97,8 +97,8 @@
 // budget, where the garbage collector would let it become twice that. A size that is no
 // multiple of a page wastes an eighth at most. Slabs of a MiB and more are asked for in huge
 // pages, where the system gives them: a fill touches its slab for the first time, in
-// 256 faults or in one. Free slabs beyond 16 MiB are given
-// back, as are arenas that are free, and after Close the last lease takes the last
+// 256 faults or in one. Free slabs beyond 16 MiB, and beyond what is reserved and
+// not taken yet, are given back, as are arenas that are free, and after Close the last lease takes the last
 // arena with it. A [Fill] is on the books from the start, takes its slab when
 // [Fill.Buf] is called, which is when its first byte is about to come (Stats.Bound), and
 // is its only writer. If it fails while the read still runs (at Close, or by a panic) the slab

@@ -139,10 +139,10 @@ func (g *ledger) trim() {
 // cannot lease it, and leads anew.
 func (c *Cache) unlock() {
 	g := &c.ledger
-	gone, offers, share := g.gone, g.offers, max(g.mainTarget, 1)
+	gone, offers, share, due := g.gone, g.offers, max(g.mainTarget, 1), g.due()
 	g.gone, g.offers = nil, nil
 	g.mu.Unlock()
-	c.bury(gone)
+	c.bury(gone, due)
 	for _, e := range offers {
 		if !c.policy.offer(e, share) {
 			c.exit(e)
@@ -150,8 +150,12 @@ func (c *Cache) unlock() {
 	}
 }
 
-// bury ends freed entries.
-func (c *Cache) bury(gone *entry) {
+// due returns how many bytes were promised that nobody has taken memory for yet: what is
+// freed is what they will take. The caller holds mu.
+func (g *ledger) due() int64 { return g.reserved + g.bytes[filling] - g.taken }
+
+// bury ends freed entries, when so many bytes are due.
+func (c *Cache) bury(gone *entry, due int64) {
 	for e := gone; e != nil; {
 		next := e.link
 		e.link = nil
@@ -164,7 +168,7 @@ func (c *Cache) bury(gone *entry) {
 		}
 		if e.bound { // else a late caller of Buf may be looking
 			e.buf = nil // a stale header in ristretto must not keep the memory
-			c.slabs.free(e.slab)
+			c.slabs.free(e.slab, due)
 		}
 		e = next
 	}

@@ -23,7 +23,7 @@ func TestLargeSlabsAskForHugePages(t *testing.T) {
 		if got := slices.Contains(flags, "hg"); got != want {
 			t.Errorf("a slab of %d bytes asks for huge pages: %v, want %v (%v)", size, got, want, flags)
 		}
-		s.free(b)
+		s.free(b, 0)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestSlabs(t *testing.T) {
 		for i, n := range rapid.SliceOfN(rapid.IntRange(1, 1<<20), 1, 200).Draw(t, "sizes") {
 			if n%3 == 0 && len(all) > 0 {
 				j := n % len(all)
-				s.free(all[j].slab)
+				s.free(all[j].slab, 0)
 				all = append(all[:j], all[j+1:]...)
 			}
 			h := held{s.alloc(n), byte(i)}
@@ -71,7 +71,7 @@ func TestSlabs(t *testing.T) {
 			if h.buf[0] != h.mark || h.buf[len(h.buf)-1] != h.mark {
 				t.Fatal("somebody else wrote into a slab")
 			}
-			s.free(h.slab)
+			s.free(h.slab, 0)
 		}
 		if s.mapped != 0 || s.used != 0 || s.idle != 0 || s.arenas != 0 {
 			t.Fatalf("%d bytes stay mapped, %d used, %d idle, in %d arenas", s.mapped, s.used, s.idle, s.arenas)
@@ -87,17 +87,17 @@ func TestSlabsAreReused(t *testing.T) {
 	const mib = 1 << 20
 	a := s.alloc(mib)
 	at := &a.buf[0]
-	s.free(a)
+	s.free(a, 0)
 	if a = s.alloc(mib); &a.buf[0] != at {
 		t.Fatal("a free slab was not used again")
 	}
-	s.free(a)
+	s.free(a, 0)
 	var burst []slab
 	for range 1000 {
 		burst = append(burst, s.alloc(mib))
 	}
 	for _, b := range burst {
-		s.free(b)
+		s.free(b, 0)
 	}
 	if s.mapped > 2*arenaBytes || s.idle > idleMax {
 		t.Fatalf("after a burst %d bytes are mapped and %d idle", s.mapped, s.idle)
@@ -285,4 +285,35 @@ func TestErrorsMakeNoStampede(t *testing.T) {
 		t.Fatalf("%d led, want one for each failure and one more", led)
 	}
 	check(t, c)
+}
+
+// What is evicted for somebody who has not come to take it keeps its memory until he does:
+// to give it back and have it again would be a fault for each page.
+func TestEvictedForWhoComesLater(t *testing.T) {
+	arenas(t)
+	const chunks, mib = 64, 1 << 20
+	c, err := New(Options{MemoryBytes: chunks * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for i := range chunks {
+		var r Reservation
+		var l Lease
+		if !c.TryReserve(mib, &r) {
+			t.Fatal("no memory in an empty cache")
+		}
+		_, f := c.Acquire(Key{Chunk: uint32(i)}, mib, &r, &l)
+		f.Buf()
+		f.Done()
+		l.Release()
+	}
+	var r Reservation
+	if !c.TryReserve(48*mib, &r) {
+		t.Fatal("nothing is evicted")
+	}
+	if _, idle := c.slabs.stats(); idle != 48*mib {
+		t.Errorf("%d MiB are kept for the 48 that are reserved", idle/mib)
+	}
+	r.Release()
 }
