@@ -41,9 +41,10 @@ func contentCheck(l *lab) error {
 	return nil
 }
 
-// fillWorld is what is read in sequence.
+// fillWorld is what is read in sequence: so much that the first round through the cache,
+// whose memory is touched for the first time, is a small part of it.
 func (l *lab) fillWorld() (world, error) {
-	return makeWorld(scale(l, weather.Spec{SegmentBytes: 64 * mib, Segments: 4}, weather.Spec{SegmentBytes: 8 * mib, Segments: 2}))
+	return makeWorld(scale(l, weather.Spec{SegmentBytes: 64 * mib, Segments: 16}, weather.Spec{SegmentBytes: 8 * mib, Segments: 2}))
 }
 
 // fill has a client read a world.
