@@ -26,3 +26,14 @@ func (r *Reader) TailAt(ctx context.Context, p segment.Partition, offset int64) 
 	_, err = r.tailFor(ctx, &seg, "", offset, l)
 	return l.Release, err
 }
+
+// Found reports whether the cache was told of the reader of res because of its reads.
+func (res *Result) Found() bool {
+	s := res.in.stream
+	if s == nil {
+		return false
+	}
+	s.lanes.mu.Lock()
+	defer s.lanes.mu.Unlock()
+	return s.lane.cursor != nil
+}

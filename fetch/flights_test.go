@@ -246,6 +246,7 @@ func TestCursorsThatSayLittle(t *testing.T) {
 		cursor  func(x *tier) *fetch.Cursor
 		alone   bool // is the reader that its cursor names
 		ahead   bool // is fetched ahead for
+		found   bool // the cache is told of him because of his reads
 	}{
 		"in sequence": {offsets: []int64{0, 1, 2, 3}, alone: true, ahead: true},
 		"at random":   {offsets: []int64{0, 2, 1, 4, 3, 50, 48, 51, 5, 7}, alone: true},
@@ -255,12 +256,12 @@ func TestCursorsThatSayLittle(t *testing.T) {
 			c.Close()
 			return c
 		}},
-		"another's": {offsets: []int64{0, 1, 2, 3}, ahead: true, cursor: func(x *tier) *fetch.Cursor {
+		"another's": {offsets: []int64{0, 1, 2, 3}, ahead: true, found: true, cursor: func(x *tier) *fetch.Cursor {
 			p := x.log.Partition
 			p.Number++
 			return x.reader.Announce(p, 0)
 		}},
-		"of another Reader": {offsets: []int64{0, 1, 2, 3}, ahead: true, cursor: func(x *tier) *fetch.Cursor {
+		"of another Reader": {offsets: []int64{0, 1, 2, 3}, ahead: true, found: true, cursor: func(x *tier) *fetch.Cursor {
 			r, err := fetch.New(x.meta, x.ep, x.cache, fetch.Options{})
 			if err != nil {
 				x.t.Fatalf("%v", err)
@@ -295,6 +296,9 @@ func TestCursorsThatSayLittle(t *testing.T) {
 				}
 				for _, offset := range c.offsets {
 					read(offset)
+				}
+				if got := res.Found(); got != c.found {
+					t.Errorf("the cache was told of the reader because of his reads: %v", got)
 				}
 				st := x.reader.Stats()
 				if st.Ahead > 0 != c.ahead || st.Wasted != 0 {
