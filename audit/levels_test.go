@@ -17,6 +17,7 @@ import (
 
 	"github.com/segtier/segtier/audit"
 	"github.com/segtier/segtier/checksum"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/metadata/metadatatest"
@@ -478,7 +479,7 @@ func TestParallel(t *testing.T) {
 	}
 	_, want := found(t, w.meta, w.ep, audit.Options{Parallel: 1, Level: audit.LevelHead})
 	for _, n := range []int{1, 2, 5} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			store := &busy{Store: w.store, gate: make(chan struct{})}
 			ep, err := endpoint.New(store, endpoint.Options{})
 			if err != nil {
@@ -514,7 +515,7 @@ func TestBytesPerSecond(t *testing.T) {
 		}
 		size += loc.ObjectSize
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ep, err := endpoint.New(w.store, endpoint.Options{})
 		if err != nil {
 			t.Fatal(err)

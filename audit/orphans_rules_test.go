@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/segtier/segtier/audit"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/lifecycle"
 	"github.com/segtier/segtier/metadata"
@@ -178,7 +178,7 @@ func TestPlan(t *testing.T) {
 // TestOrphansPerSecond: what goes keeps to a rate, so that a mass of it starves no
 // reader; who gives up waiting has deleted no more.
 func TestOrphansPerSecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a := furnish(t)
 		o := a.options()
 		o.Apply, o.Unknown, o.PerSecond = true, true, 2
@@ -210,7 +210,7 @@ func TestProbesThatWereLeft(t *testing.T) {
 		{61 * time.Minute, 2 * time.Hour, true, false},
 		{3 * time.Hour, 2 * time.Hour, true, true},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			w := newTier(t, test.ahead)
 			if err := transfer.ClaimOwner(t.Context(), w.ep, w.meta.ID()); err != nil {
 				t.Fatal(err)

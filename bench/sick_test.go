@@ -9,12 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/segtier/segtier/bench/subject"
 	"github.com/segtier/segtier/bench/weather"
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/object"
 	"github.com/segtier/segtier/objstore"
 )
@@ -133,7 +133,7 @@ func TestSickNeighbours(t *testing.T) {
 		hang, weather.Late, weather.Cut, hangInBody, weather.Stall, trickle, weather.Flip,
 	}
 	measure := func(t *testing.T, kind weather.Kind, readers int, onset time.Duration) (rate float64) {
-		synctest.Test(t, func(t *testing.T) { rate = besideSick(t, kind, readers, onset) })
+		bubble.Test(t, func(t *testing.T) { rate = besideSick(t, kind, readers, onset) })
 		return rate
 	}
 	const mib = 1 << 20

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/segtier/segtier/bench/weather"
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore/endpoint"
 )
 
@@ -59,7 +59,7 @@ func TestStrangersShareGets(t *testing.T) {
 		{"a slot for each", 64, 64, 20, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				st, took, all := crowded(t, c.readers, c.looks, c.slots)
 				slices.Sort(took)
 				var sum time.Duration

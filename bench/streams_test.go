@@ -7,13 +7,13 @@ import (
 	"io"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/segtier/segtier/bench/subject"
 	"github.com/segtier/segtier/bench/weather"
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/objstore/s3"
@@ -258,7 +258,7 @@ func TestCatchUpRate(t *testing.T) {
 		{"as S3", 60 * mib, 240 * mib, 30 * time.Millisecond, 256 * mib, fetch.Scan, .8, 60},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				share, st := catchUp(t, &line{first: c.first, connection: c.connection, link: c.link}, c.memory, spec, c.hint)
 				t.Logf("%.3f, %+v", share, st)
 				if share < c.least {

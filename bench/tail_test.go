@@ -8,12 +8,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/segtier/segtier/bench/job"
 	"github.com/segtier/segtier/bench/weather"
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 )
 
 // tailBeside is how long a consumer that reads a MiB 30 times a second waits for
@@ -80,7 +80,7 @@ func lognormal(median, p99 time.Duration) func() time.Duration {
 // waited two seconds for half of its reads.
 func TestTailBesideBackfills(t *testing.T) {
 	const mib, link, reads, start = 1 << 20, 200, 240, 60
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l := &line{draw: lognormal(30*time.Millisecond, 200*time.Millisecond), connection: 20 * mib, link: link * mib}
 		took, rate := tailBeside(t, l, 8, reads)
 		took = took[start:] // while everybody begins at once, nobody is known

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 
 	"go.uber.org/goleak"
+
+	"github.com/segtier/segtier/internal/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -239,7 +241,7 @@ func TestFailureIsNotKept(t *testing.T) {
 }
 
 func TestReserveIsFIFOAndBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, err := New(Options{MemoryBytes: 4 * size})
 		if err != nil {
 			t.Fatal(err)
@@ -308,7 +310,7 @@ func TestReserveIsFIFOAndBounded(t *testing.T) {
 
 // A waiter that leaves lets those behind it have what it was waiting for.
 func TestLeavingTheQueueServesTheNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, err := New(Options{MemoryBytes: 4 * size})
 		if err != nil {
 			t.Fatal(err)
@@ -339,7 +341,7 @@ func TestLeavingTheQueueServesTheNext(t *testing.T) {
 
 // Releasing the last lease of a resident chunk is what a waiter needs.
 func TestReleaseWakesWaiter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, err := New(Options{MemoryBytes: 2 * size})
 		if err != nil {
 			t.Fatal(err)
@@ -512,7 +514,7 @@ func TestDrop(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, err := New(Options{MemoryBytes: 4 * size})
 		if err != nil {
 			t.Fatal(err)

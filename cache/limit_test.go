@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/fstest"
 	"testing/synctest"
+
+	"github.com/segtier/segtier/internal/bubble"
 )
 
 func TestMemoryLimit(t *testing.T) {
@@ -56,7 +58,7 @@ func TestMemoryLimit(t *testing.T) {
 // A smaller budget is in force at once for what nobody leases, for the rest as it is
 // released; nothing is granted above it meanwhile.
 func TestSetMemoryBytes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, err := New(Options{MemoryBytes: 16 * size, OnHeap: true})
 		if err != nil {
 			t.Fatal(err)

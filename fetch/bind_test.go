@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore/storetest"
 )
 
@@ -30,7 +31,7 @@ func (x *tier) look(wg *sync.WaitGroup, all []placed, chunk int64) {
 // A run that waits for a slot, or for an answer, has its room on the books and no
 // memory yet: that is taken chunk by chunk, as the bytes come.
 func TestMemoryIsTakenAtTheFirstByte(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, requests: 2})
 		defer x.close()

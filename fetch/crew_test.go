@@ -12,6 +12,7 @@ import (
 
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -51,7 +52,7 @@ func (x *tier) stream(ctx context.Context, wg *sync.WaitGroup, offset int64) *fe
 // A read that was refused is taken along with those whom it had taken along: they
 // come with the new one, and may still be called off.
 func TestCrewsAreTakenAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 16 * chunk, attempts: 4})
 		defer x.close()
@@ -86,7 +87,7 @@ func TestCrewsAreTakenAlong(t *testing.T) {
 // along; and ends when they are taken along by another.
 func TestAReadForOthersAlone(t *testing.T) {
 	for _, taken := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			log, chunk := even(1, 64)
 			x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 16 * chunk, attempts: 4})
 			defer x.close()
@@ -122,7 +123,7 @@ func TestAReadForOthersAlone(t *testing.T) {
 // Who is called off while the read that is to bring him waits for its next try is not
 // asked for again, and his own read ends too: nothing is left to close.
 func TestWhoLeavesBeforeTheNextTry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 16 * chunk, attempts: 4})
 		defer x.close()
@@ -166,7 +167,7 @@ func TestWhoLeavesBeforeTheNextTry(t *testing.T) {
 // What comes before the chunk that a read is made for is no more with its later tries than
 // with the first: who was first does not wait longer each time.
 func TestLaterTriesBringNoMoreBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 32 * chunk, requests: 1, attempts: 4})
 		defer x.close()
@@ -232,7 +233,7 @@ func (s *changed) Get(ctx context.Context, key string, off, n int64, opts objsto
 // A read that found another object goes on by itself: nobody asks it again what to read,
 // so it would read into the same memory as who takes it along.
 func TestAChangedObjectIsNotTakenAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 64)
 		other := &changed{off: 10 * chunk, gate: make(chan struct{})}
 		x := newTier(t, log, tierOptions{
@@ -266,7 +267,7 @@ func TestAChangedObjectIsNotTakenAlong(t *testing.T) {
 // Who goes by himself because something was damaged is taken along by nobody: what was
 // in order would be read again and again.
 func TestWhoGoesAloneIsNotTakenAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		gate, another := make(chan struct{}), make(chan struct{})
 		n := 0
 		crew, free := newCrew(t, 10, func(c storetest.Call) storetest.Fault {
@@ -302,7 +303,7 @@ func TestWhoGoesAloneIsNotTakenAlong(t *testing.T) {
 
 // A Stream's own runs are as long as it wants them.
 func TestAStreamsRunsStayWhatTheyAre(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 8 * chunk, run: 16 * chunk, requests: 1})
 		defer x.close()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/objstore/storetest"
 	"github.com/segtier/segtier/segment"
@@ -20,7 +21,7 @@ import (
 // its machine: at every offset it returns what is returned for a bound that is just
 // larger than the tier, and what is fetched ahead goes on in sequence.
 func TestMaxBytesWithoutBound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(2, 16)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 400 * chunk, run: 8 * chunk})
 		defer x.close()
@@ -96,7 +97,7 @@ func TestLastOffsetOfAll(t *testing.T) {
 // A Stream that is closed while its read waits, for the tail here, gets what it asked for
 // and nothing ahead of it: nobody would call that off, nor take its share of memory back.
 func TestCloseDuringNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(2, 16)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 400 * chunk, run: 8 * chunk})
 		defer x.close()
@@ -136,7 +137,7 @@ func TestJumpOverWhatIsOnItsWay(t *testing.T) {
 		"detected, within the segment": {detected, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				log, chunk := even(12, 8)
 				x := newTier(t, log, tierOptions{chunk: chunk, memory: 400 * chunk, run: 16 * chunk})
 				defer x.close()
@@ -207,7 +208,7 @@ func TestJumpOverWhatIsOnItsWay(t *testing.T) {
 // A segment whose tail cannot be had is not asked for anew by each read that comes near
 // it: the reader may not get there for long, and would be told then.
 func TestNextTailThatFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(2, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 1000 * chunk, run: 64 * chunk})
 		defer x.close()

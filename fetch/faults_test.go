@@ -15,6 +15,7 @@ import (
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/checksum"
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/objstore"
@@ -94,7 +95,7 @@ func TestFaults(t *testing.T) {
 		"wrong identity": {plan: func(n int) storetest.Plan { return once("get", n, storetest.WrongIdentity, 0) }, attempts: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // retries take time
+			bubble.Test(t, func(t *testing.T) { // retries take time
 				for nth := 1; nth <= 2; nth++ { // the tail, the data
 					x := newTier(t, log, tierOptions{attempts: c.attempts})
 					x.inject(c.plan(nth))
@@ -301,7 +302,7 @@ func TestDeletedWhileReading(t *testing.T) {
 // A caller's timeout is the caller's alone: the store answers late, and the
 // second try finds the data without another GET.
 func TestLateAnswerIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		x := newTier(t, testseg.Random(2, testseg.Options{Segments: 1}), tierOptions{chunk: 1 << 20})
 		defer x.close()
 		var res fetch.Result
@@ -346,7 +347,7 @@ func (s stubborn) Get(ctx context.Context, key string, off, n int64, o objstore.
 // Close frees everybody who waits and returns, whatever the store does.
 func TestCloseWhileStoreHangs(t *testing.T) {
 	for _, obeys := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			x := newTier(t, testseg.Random(2, testseg.Options{Segments: 1}), tierOptions{})
 			defer x.close()
 			hung := stubborn{Store: x.mem, hang: make(chan struct{})}
@@ -494,7 +495,7 @@ func TestRandomFaults(t *testing.T) {
 // What failed was not fetched in vain: who asks for it again and again is no reason to fetch
 // less ahead of others.
 func TestFailedReadsAreNoWaste(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 64 * chunk})
 		defer x.close()
@@ -532,7 +533,7 @@ func TestFailedReadsAreNoWaste(t *testing.T) {
 func TestPanicIsTold(t *testing.T) {
 	for name, offset := range map[string]int64{"guessed": 32, "demanded": 5} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				log, chunk := even(2, 32)
 				x := newTier(t, log, tierOptions{chunk: chunk})
 				defer x.close()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore/storetest"
 )
 
@@ -70,7 +71,7 @@ func seekCallsOff(t *testing.T, announced bool) {
 		"others count on it": {to: 100, waits: 2, counts: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				log, chunk := even(2, 64)
 				x := newTier(t, log, tierOptions{chunk: chunk, memory: 400 * chunk, run: 16 * chunk})
 				defer x.close()
@@ -174,7 +175,7 @@ func seekCallsOff(t *testing.T, announced bool) {
 // What was to be fetched ahead and waits for a slot is hurried when somebody waits
 // for it, with the one GET that was ordered.
 func TestWaitedForIsNoPrefetch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 256)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 1000 * chunk, run: 8 * chunk, requests: 8})
 		defer x.close()
@@ -274,7 +275,7 @@ func TestCursorsThatSayLittle(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				log, chunk := even(2, 64)
 				x := newTier(t, log, tierOptions{chunk: chunk, memory: 400 * chunk, run: 16 * chunk})
 				defer x.close()
@@ -315,7 +316,7 @@ func TestCursorsThatSayLittle(t *testing.T) {
 // What was called off behind a chunk that somebody waits for is not read either: the GET
 // ends with that chunk.
 func TestCalledOffEndsWithTheLastWanted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(2, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 400 * chunk, run: 16 * chunk, attempts: 3})
 		defer x.close()

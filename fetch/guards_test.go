@@ -3,15 +3,15 @@ package fetch_test
 import (
 	"sync"
 	"testing"
-	"testing/synctest"
 
 	"github.com/segtier/segtier/cache"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore/storetest"
 )
 
 // A GET that is tried again is one, and its bytes are counted once.
 func TestTriesCountOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 16 * chunk, attempts: 4})
 		defer x.close()

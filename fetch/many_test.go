@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/objstore/storetest"
 	"github.com/segtier/segtier/segment"
@@ -97,7 +98,7 @@ func TestFetchManyBounds(t *testing.T) {
 // At the deadline what is ready comes back; the rest has an error, goes on, and
 // is found by the next call without another GET.
 func TestFetchManyDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log := testseg.Random(5, testseg.Options{Segments: 3, Batches: 10})
 		x := newTier(t, log, tierOptions{chunk: 64 << 10})
 		defer x.close()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -43,7 +44,7 @@ func TestModel(t *testing.T) {
 	var served atomic.Int64
 	for seed := first; seed < first+uint64(n) && !t.Failed(); seed++ {
 		ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { runModel(t, seed, &served) })
+			bubble.Test(t, func(t *testing.T) { runModel(t, seed, &served) })
 		})
 		if !ok {
 			t.Errorf("to see it again: go test ./fetch -run TestModel -model.seed %d", seed)

@@ -2,9 +2,9 @@ package fetch
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore/endpoint"
 )
 
@@ -35,7 +35,7 @@ func TestWhoKeepsPace(t *testing.T) {
 // Who comes back at once from each wait is in a hurry, who takes his time is not; several
 // reads at a time are no hurry, whenever they come; and who did not wait says nothing.
 func TestHurryOfAReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			stalled, pause time.Duration
 			reading        int

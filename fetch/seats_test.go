@@ -13,6 +13,7 @@ import (
 
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -43,7 +44,7 @@ func (x *tier) busy(wg *sync.WaitGroup, all []placed, from int64, slots int) cha
 // usual length once there is one. Where there are slots nothing waits for others.
 func TestStrangersShareGets(t *testing.T) {
 	for _, k := range []int64{2, 7, 8, 9, 20} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			log, chunk := even(1, 64)
 			x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 16 * chunk, requests: 1})
 			defer x.close()
@@ -73,7 +74,7 @@ func TestStrangersShareGets(t *testing.T) {
 			}
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 16 * chunk, requests: 16})
 		defer x.close()
@@ -100,7 +101,7 @@ func TestStrangersInAnyOrder(t *testing.T) {
 	for range 20 * soak() {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 1))
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			log, chunk := even(1, 64)
 			x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 16 * chunk, requests: 1})
 			defer x.close()
@@ -140,7 +141,7 @@ func TestStrangersInAnyOrder(t *testing.T) {
 // Whose tenant is another, and what one caller has asked for in two GETs, is not taken
 // along.
 func TestWhoIsNotTakenAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 4 * chunk, requests: 1})
 		defer x.close()
@@ -183,7 +184,7 @@ func TestWhoIsNotTakenAlong(t *testing.T) {
 // Who is less urgent is not taken along: nobody who waits is to wait for what nobody
 // waits for, or take places that are kept for others.
 func TestLessUrgentIsNotTakenAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 256)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 1000 * chunk, run: 16 * chunk, requests: 8})
 		defer x.close()
@@ -238,7 +239,7 @@ func (x *tier) primed(wg *sync.WaitGroup, chunks int64) {
 // Before what a GET is made for there is as much as comes in less time than the first
 // byte of another GET, two chunks at most.
 func TestWhatComesBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 16 * chunk, requests: 1})
 		defer x.close()
@@ -261,7 +262,7 @@ func TestWhatComesBefore(t *testing.T) {
 // What waits for its next try, because the store wanted fewer requests, is taken along
 // by who goes first.
 func TestThrottledReadsShareGets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 16 * chunk, attempts: 4})
 		defer x.close()
@@ -356,7 +357,7 @@ func TestFailuresOfSharedGets(t *testing.T) {
 		"other object": {fault: get(storetest.Fault{Kind: storetest.WrongIdentity}, 1), bad: -1, gets: [][2]int64{{10, 13}, {10, 13}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				crew, free := newCrew(t, c.bad, c.fault)
 				defer crew.close()
 				free()
@@ -407,7 +408,7 @@ func TestSeekCallsOffItsPart(t *testing.T) {
 		"later, others are behind":  {begun: true, behind: true, to: 13, comes: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				log, chunk := even(1, 64)
 				x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 16 * chunk, requests: 1})
 				defer x.close()
@@ -489,7 +490,7 @@ func TestSeekCallsOffItsPart(t *testing.T) {
 
 // What is taken along keeps to the bytes that may be in flight.
 func TestSharedGetsKeepToTheBounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 16 * chunk, requests: 1, bytes: 3*chunk + 100})
 		defer x.close()
@@ -511,7 +512,7 @@ func TestSharedGetsKeepToTheBounds(t *testing.T) {
 // A read that has begun is its own: it goes on at the byte that it has come to, whoever
 // has a turn beside it meanwhile.
 func TestWhatHasBegunIsNotTakenAlong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 100 * chunk, run: 16 * chunk, attempts: 4})
 		defer x.close()

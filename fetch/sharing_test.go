@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -113,7 +114,7 @@ func TestCrowdInLittleMemory(t *testing.T) {
 // A fetch waits for memory that another's Result holds, as long as its context
 // allows, and is served as soon as that is released.
 func TestWaitsForMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := testseg.Build(testseg.Spec{Partition: testseg.DefaultPartition, Batches: []testseg.Batch{record(0, 1, 0, 900), record(1, 2, 0, 900)}})
 		log := &testseg.Log{Partition: testseg.DefaultPartition, Epochs: s.Info().Epochs, Segments: []*testseg.Segment{s}}
 		chunk := int64(s.Batches[0].Header.Size) // a batch in each

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -71,7 +72,7 @@ func (b *meteredBody) Close() error {
 func TestSiege(t *testing.T) {
 	for range 30 * soak() {
 		seed := rand.Uint64()
-		if ok := t.Run("", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { siege(t, seed) }) }); !ok {
+		if ok := t.Run("", func(t *testing.T) { bubble.Test(t, func(t *testing.T) { siege(t, seed) }) }); !ok {
 			t.Fatalf("seed %d", seed)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -21,7 +22,7 @@ func TestStormOnFewSlots(t *testing.T) {
 	for range 30 * soak() {
 		seed := rand.Uint64()
 		ok := t.Run("", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { stormOnFewSlots(t, seed) })
+			bubble.Test(t, func(t *testing.T) { stormOnFewSlots(t, seed) })
 		})
 		if !ok {
 			t.Fatalf("seed %d", seed)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/objstore/storetest"
 	"github.com/segtier/segtier/segment"
@@ -48,7 +49,7 @@ func (x *tier) ranges(chunk int64) (all [][2]int64) {
 func TestSequenceOfGets(t *testing.T) {
 	for name, hint := range map[string]fetch.Hint{"detected": fetch.Detect, "announced": fetch.Scan} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				log, chunk := even(3, 32)
 				x := newTier(t, log, tierOptions{chunk: chunk, memory: 400 * chunk, run: 16 * chunk})
 				defer x.close()
@@ -127,7 +128,7 @@ func TestNothingAheadOfRandomReads(t *testing.T) {
 // A reader that goes elsewhere is not fetched ahead for where it was, and what was
 // is counted as wasted once its place is taken.
 func TestSeekStopsFetchingAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(2, 64)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 400 * chunk, run: 16 * chunk})
 		defer x.close()
@@ -225,7 +226,7 @@ func TestFetchingAheadNeverWaits(t *testing.T) {
 
 // Close joins what is fetched ahead, whoever waits for it.
 func TestCloseJoinsFetchingAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(2, 32)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 400 * chunk, run: 16 * chunk})
 		defer x.close()
@@ -254,7 +255,7 @@ func TestCloseJoinsFetchingAhead(t *testing.T) {
 // Of a cold segment, tail and first chunk are asked for at once, if it is known how
 // long chunks are.
 func TestColdSegmentIsGuessed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(3, 8)
 		x := newTier(t, log, tierOptions{chunk: chunk})
 		defer x.close()
@@ -295,7 +296,7 @@ func TestColdSegmentIsGuessed(t *testing.T) {
 // somebody waits for it: it is fetched once. (Whether the chunk or its tail is here first is not
 // ours to say, and it matters: TestThousandStreams of bench meets both.)
 func TestGuessedChunkIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(3, 8)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 2 * chunk})
 		defer x.close()
@@ -335,7 +336,7 @@ func TestGuessedChunkIsKept(t *testing.T) {
 // Between the time when what was guessed is here and that when its caller leases what he
 // needs, it goes to nobody who waits for memory.
 func TestGuessedChunkIsHandedOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(3, 8)
 		x := newTier(t, log, tierOptions{chunk: chunk, memory: 2 * chunk})
 		defer x.close()
@@ -389,7 +390,7 @@ func TestWrongGuess(t *testing.T) {
 		"damaged":        {chunk: chunk, plan: func(c storetest.Call) storetest.Fault { return storetest.Fault{} }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				x := newTier(t, log, tierOptions{chunk: chunk, upTo: 1, attempts: 3})
 				defer x.close()
 				x.copy(log.Segments[1], c.chunk)
@@ -421,7 +422,7 @@ func TestWrongGuess(t *testing.T) {
 // visible yet; of an old one it is lost. An object that is there with other bytes is
 // damaged at any age.
 func TestVisibilityGrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(1, 8)
 		x := newTier(t, log, tierOptions{chunk: chunk})
 		defer x.close()

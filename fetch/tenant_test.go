@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -28,7 +29,7 @@ func TestEveryGetIsOfItsTenant(t *testing.T) {
 		"the next tail, ahead of it": {hot: []int64{first + 6, first + 7}, read: fetch.Request{Offset: first + 6, Hint: fetch.Sequential}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				log, chunk := even(3, 8)
 				x := newTier(t, log, tierOptions{chunk: chunk, tenant: 1})
 				defer x.close()
@@ -88,7 +89,7 @@ func TestEveryGetIsOfItsTenant(t *testing.T) {
 // A fetch that goes on into the next segment waits there as it did in the first: a
 // backfill does not become a reader at the tail.
 func TestBackfillGoesOnAsOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, chunk := even(3, 8)
 		x := newTier(t, log, tierOptions{chunk: chunk, requests: 8, memory: 400 * chunk, run: chunk})
 		defer x.close()
@@ -144,7 +145,7 @@ func TestNoTenantWaitsForAnothersBound(t *testing.T) {
 		"tail":  {offset: 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				log, chunk := even(2, 8)
 				x := newTier(t, log, tierOptions{chunk: chunk, tenant: 1})
 				defer x.close()
@@ -198,7 +199,7 @@ func TestNoTenantWaitsForAnothersBound(t *testing.T) {
 func TestTimeLookupIsOfItsTenant(t *testing.T) {
 	for name, hot := range map[string]bool{"tail": false, "data": true} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				log, chunk := even(3, 8)
 				x := newTier(t, log, tierOptions{chunk: chunk, tenant: 1})
 				defer x.close()

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/lifecycle"
 	"github.com/segtier/segtier/metadata"
@@ -22,7 +22,7 @@ import (
 // TestEventsTellRetriesAndResumes: what was tried again and why, and which parts
 // an earlier copy had left.
 func TestEventsTellRetriesAndResumes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log := testseg.Random(14, testseg.Options{Segments: 1, Batches: 40})
 		broken := errors.New("connection reset")
 		store := storetest.Inject(resuming{storetest.NewMem()}, storetest.Rules(storetest.Rule{

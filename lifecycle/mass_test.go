@@ -9,9 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/lifecycle"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/metadata/metadatatest"
@@ -80,7 +80,7 @@ func TestMassDeletionBesideReaders(t *testing.T) {
 		segs[i] = rec(1, metadata.CopySegmentFinished, int64(i)*10, int64(i)*10+9, 10, 50)
 		binary.BigEndian.PutUint32(segs[i].ID[:], uint32(i)+1)
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := locked{&paper{Mem: metadatatest.NewMem(), view: metadata.NewView(paperPartition, segs...)}, new(sync.Mutex)}
 		store := distant{owned(t, m.ID()), 10 * time.Millisecond, new(atomic.Int64)}
 		for _, s := range segs {

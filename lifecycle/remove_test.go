@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/lifecycle"
 	"github.com/segtier/segtier/metadata"
@@ -183,7 +184,7 @@ func TestStoreThatDeletesLater(t *testing.T) {
 // and whatever the clocks say.
 func TestDelay(t *testing.T) {
 	log := testseg.Random(12, testseg.Options{Segments: 1, Batches: 10})
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := copied(t, newWorld(), log)
 		clock := time.UnixMilli(1700000000000)
 		p := w.deleter(t, nil, nil, lifecycle.DeleterOptions{Now: func() time.Time {
@@ -219,7 +220,7 @@ func TestPace(t *testing.T) {
 		testseg.Random(13, testseg.Options{Segments: 15, Batches: 1}),
 		testseg.Random(14, testseg.Options{Segments: 15, Batches: 1, Partition: other}),
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld()
 		for _, log := range logs {
 			copied(t, w, log)
@@ -253,7 +254,7 @@ func TestPace(t *testing.T) {
 func TestCloseEndsDeletions(t *testing.T) {
 	log := testseg.Random(15, testseg.Options{Segments: 2, Batches: 1})
 	for name, delay := range map[string]time.Duration{"waiting": time.Hour, "deleting": -1} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			w := copied(t, newWorld(), log)
 			p := w.deleter(t, storetest.Rules(storetest.Rule{Op: "delete", Times: -1, Fault: storetest.Fault{Kind: storetest.Hang}}), nil, lifecycle.DeleterOptions{Delay: delay})
 			ended := make(chan error, 1)

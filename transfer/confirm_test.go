@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 
 	"pgregory.net/rapid"
 
 	"github.com/segtier/segtier/checksum"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/object"
 	"github.com/segtier/segtier/objstore"
@@ -64,7 +64,7 @@ func smallSegment() *testseg.Segment {
 // confirm reads an object whose bytes are b in full.
 func (c copied) confirm(t *testing.T, b []byte, plan storetest.Plan) (found []*DamageError, r Receipt, err error) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := storetest.NewMem()
 		if b != nil {
 			put(t, store, c.h.Key(), b)

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 
 	"pgregory.net/rapid"
 
 	"github.com/segtier/segtier/checksum"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/object"
 	"github.com/segtier/segtier/objstore"
@@ -116,7 +116,7 @@ func tryUpload(t *testing.T, src segment.Source, plan storetest.Plan) (r Receipt
 	if src == nil {
 		src = s
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ep := newEndpoint(t, storetest.Inject(storetest.NewMem(), plan))
 		r, err = Upload(t.Context(), ep, src, p, record(p), UploadOptions{})
 	})

@@ -12,13 +12,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/segtier/segtier/bench/job"
 	"github.com/segtier/segtier/checksum"
+	"github.com/segtier/segtier/internal/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -147,7 +147,7 @@ func TestReadSummed(t *testing.T) {
 // In an open loop a slow call delays nobody, and the wait of who comes behind it
 // would count.
 func TestOpenLoopOmitsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		began := time.Now()
 		took, err := job.OpenLoop(t.Context(), 10, 10, func(_ context.Context, i int) error {
 			if i == 0 {
@@ -184,7 +184,7 @@ func TestQuantile(t *testing.T) {
 
 // Readers on a leash are never closer than their lag while the one before reads.
 func TestLeashKeepsReadersApart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const n, lag, total = 4, 10, 200
 		l := job.NewLeash(n, lag)
 		var at [n]atomic.Int64

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/segtier/segtier/bench/policy"
 	"github.com/segtier/segtier/fetch"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/segment"
 )
 
@@ -208,7 +208,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // One fetch that hangs is not one bad latency among a thousand good ones: those
 // that had to wait for it are late, too.
 func TestNoCoordinatedOmission(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		stalls := target(func(ctx context.Context, req fetch.Request) error {
 			if req.Offset == 500 {
 				return sleep(ctx, time.Second)
@@ -254,7 +254,7 @@ func TestPaces(t *testing.T) {
 		"again and again":   {Options{Speed: 10, Duration: time.Second}, 1 * time.Second, 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				began := time.Now()
 				c.o.Request = request
 				r, err := Run(t.Context(), quick, events, c.o)
@@ -273,7 +273,7 @@ func TestPaces(t *testing.T) {
 }
 
 func TestWarmupIsNotMeasured(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		began := time.Now()
 		slowAtFirst := target(func(ctx context.Context, _ fetch.Request) error {
 			if time.Since(began) < 300*time.Millisecond {

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/segment"
 )
 
@@ -269,7 +270,7 @@ type outcome struct {
 // now; less than 0 ends the run.
 func run(t *testing.T, sc *scenario, verbose bool, choose func(w *world, options []option) int) (out outcome) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, 1)
 		w := newWorld(t, sc, verbose)
 		sc.setup(w)

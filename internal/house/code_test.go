@@ -73,8 +73,7 @@ func checkVariable(t *testing.T, tr *tree, p *pkg, spec *ast.ValueSpec, ok *exce
 }
 
 // Real time in a test makes it slow on a good day and wrong on a bad one; in
-// the library it ignores the context. In a bubble of testing/synctest time is
-// not real.
+// the library it ignores the context. In a bubble time is not real.
 func TestNobodySleeps(t *testing.T) {
 	tr := sourceTree(t)
 	ok := except(sleepers)
@@ -83,7 +82,7 @@ func TestNobodySleeps(t *testing.T) {
 			if p.program() && !f.test {
 				continue
 			}
-			bubbles := synctestCalls(f)
+			bubbles := f.callsOf(bubblePackage, "Test")
 			f.mentions(f.ast, "time", "Sleep", func(n ast.Node) {
 				for _, b := range bubbles {
 					if b.Pos() <= n.Pos() && n.End() <= b.End() {
@@ -99,13 +98,31 @@ func TestNobodySleeps(t *testing.T) {
 	ok.done(t)
 }
 
-// synctestCalls returns the calls of synctest.Test in f.
-func synctestCalls(f *source) []ast.Node {
+// bubblePackage is where tests get virtual time from.
+const bubblePackage = "github.com/segtier/segtier/internal/bubble"
+
+// A bubble that is not made there ends the test process by chance, under the
+// race detector; the package says why.
+func TestBubblesAreOfOneMake(t *testing.T) {
+	tr := sourceTree(t)
+	for _, p := range tr.packages {
+		for _, f := range p.files {
+			for _, call := range f.callsOf("testing/synctest", "Test") {
+				if p.dir != "internal/bubble" {
+					t.Errorf("%s: synctest.Test: use internal/bubble", tr.pos(call.Pos()))
+				}
+			}
+		}
+	}
+}
+
+// callsOf returns the calls of the function name of the package path in f.
+func (f *source) callsOf(path, name string) []ast.Node {
 	var calls []ast.Node
-	local := f.importName("testing/synctest")
+	local := f.importName(path)
 	ast.Inspect(f.ast, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok && local != "" {
-			if sel, ok := call.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Test" {
+			if sel, ok := call.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == name {
 				if x, ok := sel.X.(*ast.Ident); ok && x.Name == local {
 					calls = append(calls, call)
 				}

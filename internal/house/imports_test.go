@@ -31,6 +31,7 @@ var mayImport = map[string]string{
 	"objstore/storetest":    "objstore checksum",
 	"segment":               "checksum",
 	"checksum":              "",
+	"internal/bubble":       "",
 	"internal/explore":      "",
 	"internal/header":       "metadata object",
 	"internal/mint":         "segment checksum",

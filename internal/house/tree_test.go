@@ -168,7 +168,11 @@ func (p *pkg) program() bool {
 
 // forTests reports whether the package exists to test others.
 func (p *pkg) forTests() bool {
-	return strings.HasSuffix(p.dir, "test") || p.dir == "internal/testseg" || p.dir == "internal/gateway" || p.dir == "internal/house"
+	switch p.dir {
+	case "internal/bubble", "internal/gateway", "internal/house", "internal/testseg":
+		return true
+	}
+	return strings.HasSuffix(p.dir, "test")
 }
 
 // importable reports whether programs outside the module can import it.

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/pace"
 )
 
@@ -17,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // All callers together keep to the rate, from the second on.
 func TestRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := pace.New(1000, pace.Clock{})
 		begin := time.Now()
 		var all sync.WaitGroup
@@ -49,7 +50,7 @@ func TestRate(t *testing.T) {
 
 // Who leaves, waiting for the time or for the turn, has used nothing.
 func TestLeaving(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := pace.New(1, pace.Clock{})
 		begin := time.Now()
 		if err := p.Wait(t.Context(), 100); err != nil {

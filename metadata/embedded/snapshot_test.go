@@ -15,6 +15,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/metadata/metadatatest"
 )
@@ -80,7 +81,7 @@ func TestSnapshot(t *testing.T) {
 func TestScheduledSnapshots(t *testing.T) {
 	first := metadatatest.NewSample(t, testPartition(), 0, 9, nil).Event(t, metadata.CopySegmentStarted, testWriter())
 	second := metadatatest.NewSample(t, testPartition(), 10, 19, nil).Event(t, metadata.CopySegmentStarted, testWriter())
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "m.db")
 		s, err := Open(path, Options{SnapshotEvery: time.Hour})
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"go.uber.org/goleak"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/metadata/metadatatest"
 	"github.com/segtier/segtier/segment"
@@ -321,7 +322,7 @@ func TestWaitingCanBeGivenUp(t *testing.T) {
 	first := metadatatest.NewSample(t, testPartition(), 0, 9, nil).Event(t, metadata.CopySegmentStarted, testWriter())
 	sample := metadatatest.NewSample(t, testPartition(), 10, 19, nil)
 	second := sample.Event(t, metadata.CopySegmentStarted, testWriter())
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
 		s.commit = func(tx *bolt.Tx) error { <-hold; return tx.Commit() }
 		s.writing = make(chan struct{}, 1) // of this bubble

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/metadata/metadatatest"
 	"github.com/segtier/segtier/objstore/storetest"
@@ -171,7 +172,7 @@ func TestLoading(t *testing.T) {
 // goes on when it opens.
 func TestHanging(t *testing.T) {
 	sample, ev := started(t)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		fault := metadatatest.Fault{Kind: metadatatest.Hang}
 		mem := metadatatest.NewMem()

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -115,7 +115,7 @@ func rate(t *testing.T, s *wards, o Options, lasts time.Duration, crowds ...stri
 // ever; also where it says how long to wait.
 func TestThrottledAreasAlone(t *testing.T) {
 	for _, after := range []time.Duration{0, 2 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			s := newWards(t, func(ctx context.Context, dir string) error {
 				if err := pause(ctx, 20*time.Millisecond); err != nil || dir == "well" {
 					return err
@@ -139,7 +139,7 @@ func TestThrottledAreasAlone(t *testing.T) {
 // from then on; one that nobody has heard of gets no more than a half. When it answers
 // again it is as others.
 func TestHangingAreasAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newWards(t, func(ctx context.Context, dir string) error {
 			if dir == "well" {
 				return pause(ctx, 20*time.Millisecond)
@@ -154,7 +154,7 @@ func TestHangingAreasAlone(t *testing.T) {
 			t.Errorf("%d reads, %d alone", n, alone)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var hangs atomic.Bool
 		s := newWards(t, func(ctx context.Context, dir string) error {
 			if dir == "well" || !hangs.Load() {
@@ -189,7 +189,7 @@ func TestHangingAreasAlone(t *testing.T) {
 // Directories that have not answered yet have a half of the slots: those that have lose no
 // more to them than that while nobody knows that they will not.
 func TestNewAreasHaveHalf(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newWards(t, func(ctx context.Context, dir string) error {
 			if dir == "well" {
 				return pause(ctx, 20*time.Millisecond)
@@ -237,7 +237,7 @@ func TestNoTurnIsNoAnswer(t *testing.T) {
 
 // A store that is slow everywhere is slow, and not all of its directories.
 func TestSlowStoreIsNoSlowArea(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newWards(t, func(ctx context.Context, _ string) error { return pause(ctx, 3*time.Second) })
 		n, e := rate(t, s, Options{Requests: 32}, 100*time.Second, "a", "b")
 		if all := e.Stats().Gets; all < 32*25 {
@@ -248,7 +248,7 @@ func TestSlowStoreIsNoSlowArea(t *testing.T) {
 
 // One request in many may be slow for reasons of its own.
 func TestOneSlowRequestIsNoSlowArea(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var n atomic.Int64
 		s := newWards(t, func(ctx context.Context, _ string) error {
 			if n.Add(1)%400 == 0 {
@@ -274,7 +274,7 @@ func TestOneSlowRequestIsNoSlowArea(t *testing.T) {
 
 // What one directory is asked again does not use up what others may be.
 func TestRetryBudgetOfAreas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		first := true
 		s := newWards(t, func(ctx context.Context, dir string) error {
 			if dir != "well" {
@@ -300,7 +300,7 @@ func TestRetryBudgetOfAreas(t *testing.T) {
 // Where several directories ask for a pause, and nothing has been answered for as long, it is
 // the store that does; not where one does, or others answer.
 func TestWhoseRetryAfterItIs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newWards(t, func(context.Context, string) error {
 			return &objstore.Error{Op: "get", Err: objstore.ErrThrottled, RetryAfter: 2 * time.Second}
 		})

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -46,7 +46,7 @@ func TestMemoryIsBoundAtTheFirstByte(t *testing.T) {
 		"stalled":            {faults: []storetest.Fault{fault(storetest.Stall, 250)}, want: []int{0, 1, 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				data := content(400)
 				mem := filled(t, data)
 				req := read(data, 100, 100, 100, 100)
@@ -83,7 +83,7 @@ func TestMemoryIsBoundAtTheFirstByte(t *testing.T) {
 
 // Of a hedged GET too one body alone is read, into memory that is bound once.
 func TestAHedgeBindsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(1000)
 		s := &slowly{after: func(n int) time.Duration { return []time.Duration{30 * time.Millisecond, 25 * time.Millisecond}[n] }}
 		e := learned(t, s, data, Options{})

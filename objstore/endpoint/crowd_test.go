@@ -2,8 +2,9 @@ package endpoint
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/segtier/segtier/internal/bubble"
 )
 
 // pipe is a line that so many bodies of a MiB share: it and each connection have a
@@ -118,7 +119,7 @@ func TestCrowdDoesNotWaitForEver(t *testing.T) {
 // tenant or of two, share the line with each other, and who waits for anything else says
 // nothing.
 func TestOneStreamIsNoCrowd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newSlots(bound{8, 1 << 40}, bound{})
 		busy := func(want bool) {
 			t.Helper()

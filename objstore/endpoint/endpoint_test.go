@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/segtier/segtier/checksum"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -34,7 +35,7 @@ func TestOptions(t *testing.T) {
 
 // A busy store has a count of its own, and its wish is everybody's.
 func TestThrottling(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(100)
 		busy := func(after time.Duration) storetest.Fault {
 			return storetest.Fault{Kind: storetest.FailBefore, Err: &objstore.Error{Op: "get", Key: "key", Err: objstore.ErrThrottled, RetryAfter: after}}
@@ -65,7 +66,7 @@ func TestThrottling(t *testing.T) {
 }
 
 func TestThrottlingIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for _, after := range []time.Duration{0, 24 * time.Hour} {
 			busy := &objstore.Error{Op: "get", Key: "key", Err: objstore.ErrThrottled, RetryAfter: after}
 			e := open(t, storetest.Inject(storetest.NewMem(), always(storetest.Fault{Kind: storetest.FailBefore, Err: busy})), Options{})
@@ -80,7 +81,7 @@ func TestThrottlingIsBounded(t *testing.T) {
 
 // Nothing that waits holds a slot.
 func TestNoSlotWhileWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(100)
 		e := open(t, storetest.Inject(filled(t, data), storetest.Rules(
 			rule("get", 1, storetest.Fault{Kind: storetest.FailBefore}),
@@ -107,7 +108,7 @@ func TestACallerThatLeaves(t *testing.T) {
 		"throttled": {Kind: storetest.FailBefore, Err: &objstore.Error{Op: "get", Err: objstore.ErrThrottled, RetryAfter: time.Minute}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				e := open(t, storetest.Inject(filled(t, content(10)), always(f)), Options{Attempts: 1000})
 				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 				defer cancel()
@@ -131,7 +132,7 @@ func TestACallerThatLeaves(t *testing.T) {
 }
 
 func TestCloseEndsEveryCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		mem := filled(t, content(100))
 		store := storetest.Inject(mem, func(c storetest.Call) storetest.Fault {
 			if c.Op == "get" && c.Nth > 1 {
@@ -189,7 +190,7 @@ func TestCloseEndsEveryCall(t *testing.T) {
 }
 
 func TestCloseEndsWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		busy := &objstore.Error{Op: "get", Err: objstore.ErrThrottled, RetryAfter: time.Minute}
 		e := open(t, storetest.Inject(storetest.NewMem(), always(storetest.Fault{Kind: storetest.FailBefore, Err: busy})), Options{})
 		failed := make(chan error)
@@ -209,7 +210,7 @@ func TestCloseEndsWaits(t *testing.T) {
 
 // An attempt that begins while Close runs is ended too.
 func TestCloseEndsTheNextAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		e := open(t, storetest.NewMem(), Options{})
 		c, err := e.begin(t.Context(), forReads, "key")
 		if err != nil {
@@ -230,7 +231,7 @@ func TestCloseEndsTheNextAttempt(t *testing.T) {
 
 // A store that ignores its context cannot hold up Close for long.
 func TestCloseWithAStoreThatIgnoresItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		e, err := New(stub{get: func(context.Context, int64, int64, objstore.GetOptions) (objstore.Info, io.ReadCloser, error) {
 			<-gate
@@ -261,7 +262,7 @@ func TestCloseWithAStoreThatIgnoresItsContext(t *testing.T) {
 
 // An upload whose answer was lost finds its own work.
 func TestUploadIsRetried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		mem := storetest.NewMem()
 		store := storetest.Inject(mem, storetest.Rules(
 			rule("upload", 1, storetest.Fault{Kind: storetest.FailBefore}),
@@ -295,7 +296,7 @@ func TestUploadIsRetried(t *testing.T) {
 }
 
 func TestUploadOfDamagedBytes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		e := open(t, storetest.NewMem(), Options{})
 		req := upload("key", content(25), 10)
 		req.PartSums[1].CRC32C++
@@ -316,7 +317,7 @@ func TestUploadOfDamagedBytes(t *testing.T) {
 
 // Uploads share the slots with everything else.
 func TestUploadTakesSlots(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		data := content(100)
 		e := open(t, storetest.Inject(filled(t, data), storetest.Rules(
@@ -339,7 +340,7 @@ func TestUploadTakesSlots(t *testing.T) {
 }
 
 func TestListGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		mem := storetest.NewMem()
 		var want []string
 		for i := range 6 {
@@ -384,7 +385,7 @@ func TestListGoesOn(t *testing.T) {
 }
 
 func TestStatAndDeleteAreRetried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(100)
 		e := open(t, storetest.Inject(filled(t, data), storetest.Rules(
 			storetest.Rule{Op: "stat", Times: 3, Fault: storetest.Fault{Kind: storetest.FailAfter}},

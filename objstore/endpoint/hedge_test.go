@@ -9,9 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 )
 
@@ -88,7 +88,7 @@ func learned(t *testing.T, s *slowly, data []byte, o Options) *Endpoint {
 // What one GET is slow to answer is asked once more; the first answer counts, and
 // the other request is ended.
 func TestHedge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(1000)
 		s := &slowly{after: func(n int) time.Duration { return []time.Duration{time.Hour, 5 * time.Millisecond}[n] }}
 		e := learned(t, s, data, Options{})
@@ -109,7 +109,7 @@ func TestHedge(t *testing.T) {
 
 // A loser whose answer comes all the same is closed unread.
 func TestTheLoserOfAHedgeWritesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(1000)
 		readBy := make([]atomic.Int64, 2)
 		s := &slowly{
@@ -159,7 +159,7 @@ func TestHedgesAndErrors(t *testing.T) {
 		"the first one does": {[]error{io.ErrUnexpectedEOF, nil}, 70 * time.Millisecond, 302, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				data := content(1000)
 				s := &slowly{after: func(n int) time.Duration {
 					if n == 1 && c.errs[0] != nil {
@@ -184,7 +184,7 @@ func TestHedgesAndErrors(t *testing.T) {
 // A store that panics, hangs or ignores nobody: the caller gets an error in time,
 // and nothing is left.
 func TestHedgesThatEndBadly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(1000)
 		s := &slowly{after: func(int) time.Duration { return time.Hour }}
 		e := learned(t, s, data, Options{})
@@ -205,7 +205,7 @@ func TestHedgesThatEndBadly(t *testing.T) {
 // none while the store asks for fewer requests, and none that would keep others
 // waiting.
 func TestHedgesAreFew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(1000)
 		var asked atomic.Int64
 		s := &slowly{after: func(int) time.Duration {
@@ -248,7 +248,7 @@ func TestHedgesAreFew(t *testing.T) {
 // tail.
 func TestHedgesCutTheTail(t *testing.T) {
 	p99 := func(hedge int64) (at time.Duration) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			data := content(1000)
 			s := &slowly{Store: filled(t, data), after: func(n int) time.Duration {
 				if n%33 == 0 {

@@ -10,12 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/segtier/segtier/checksum"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -135,7 +135,7 @@ type failFunc func(format string, args ...any)
 func inBubble(t *testing.T, rt *rapid.T, f func(failFunc)) {
 	var mu sync.Mutex
 	var failed []string
-	synctest.Test(t, func(*testing.T) {
+	bubble.Test(t, func(*testing.T) {
 		f(func(format string, args ...any) {
 			mu.Lock()
 			failed = append(failed, fmt.Sprintf(format, args...))

@@ -6,9 +6,9 @@ import (
 	"io"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -80,7 +80,7 @@ func (s *crowded) Get(ctx context.Context, key string, off, n int64, o objstore.
 // A store that bears 12 requests at a time is soon asked no more than that, but
 // for now and then one; nobody sees an error.
 func TestThrottledReadsLearnTheLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(100)
 		s := &crowded{Store: filled(t, data), room: 12}
 		e := open(t, s, Options{Requests: 64})
@@ -109,7 +109,7 @@ func TestThrottledReadsLearnTheLimit(t *testing.T) {
 
 // A store that is down is not asked four times for each thing.
 func TestRetryBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(100)
 		down := true
 		store := storetest.Inject(filled(t, data), func(storetest.Call) storetest.Fault {
@@ -145,7 +145,7 @@ func TestRetryBudget(t *testing.T) {
 
 // Who goes on behind what was read repeats nothing.
 func TestResumesAreNotOfTheBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(100)
 		sizes := make([]int, 100)
 		for i := range sizes {

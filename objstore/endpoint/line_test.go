@@ -6,9 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 )
 
@@ -79,7 +79,7 @@ func prefetching(ctx context.Context, wg *sync.WaitGroup, e *Endpoint, data []by
 // What is fetched ahead for backfills does not divide the line for who asks for something
 // urgent: with all that there are slots for, he would wait more than twice as long.
 func TestUrgentReadOnANarrowLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const mib = 1 << 20
 		data := content(mib / 2)
 		s := &sharedLine{Store: filled(t, data), rate: 50 * mib, connection: 5 * mib}
@@ -110,12 +110,7 @@ func TestUrgentReadOnANarrowLine(t *testing.T) {
 // What is fetched ahead of a directory that is slow takes nobody's room, and few of its
 // bodies do not make a narrow line.
 func TestSlowAreaIsNoNarrowLine(t *testing.T) {
-	if raceDetector {
-		// Not our memory: a fault, or a failed CHECK, of the detector's own runtime (Go 1.26)
-		// while it runs the many timers of a bubble, in this test alone.
-		t.Skip("the race detector itself crashes here, one time in three")
-	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const mib = 1 << 20
 		data := content(mib / 2)
 		s := &sharedLine{Store: filled(t, data), rate: 1000 * mib, connection: 2 * mib, slow: 6 * time.Second}

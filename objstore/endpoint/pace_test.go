@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/segtier/segtier/checksum"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/objstore/storetest"
@@ -35,7 +36,7 @@ func partsOf(key string, n int) objstore.UploadRequest {
 // All uploads together keep to the rate, from the second part on; reads do not
 // wait.
 func TestUploadBytesPerSecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ep := paced(t, endpoint.Options{UploadBytesPerSecond: 1000})
 		defer ep.Close()
 		begin := time.Now()
@@ -64,7 +65,7 @@ func TestUploadBytesPerSecond(t *testing.T) {
 // What waits for its turn holds no slot, and leaves at once when its context
 // ends, without having used anything up.
 func TestPaceHoldsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ep := paced(t, endpoint.Options{UploadBytesPerSecond: 10, Requests: 1})
 		defer ep.Close()
 		if _, err := ep.Upload(t.Context(), partsOf("a", 1)); err != nil { // pays for 100 s
@@ -102,7 +103,7 @@ func TestPaceHoldsNothing(t *testing.T) {
 
 // Unused time is not saved up for a burst.
 func TestPaceSavesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ep := paced(t, endpoint.Options{UploadBytesPerSecond: 1000})
 		defer ep.Close()
 		<-time.After(time.Hour)
@@ -125,7 +126,7 @@ func TestPaceIsNotNegative(t *testing.T) {
 // An upload whose every try gets another part through is not given up, however
 // many it needs; every failure is told.
 func TestUploadThatGainsGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const parts = 12
 		broken := errors.New("connection reset")
 		store := &onePartATry{Store: storetest.NewMem(), err: broken}

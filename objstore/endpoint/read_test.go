@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/segtier/segtier/checksum"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -55,7 +55,7 @@ func TestReadOfTheMiddle(t *testing.T) {
 
 // Pieces are done while the rest still arrives.
 func TestPiecesAreDoneWhileTheBodyStreams(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(300)
 		e := open(t, storetest.Inject(filled(t, data), storetest.Rules(rule("get", 1, storetest.Fault{Kind: storetest.Stall, At: 250}))), Options{})
 		req := read(data, 100, 100, 100)
@@ -72,7 +72,7 @@ func TestPiecesAreDoneWhileTheBodyStreams(t *testing.T) {
 }
 
 func TestACutBodyIsResumedAtTheLastByte(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(1000)
 		for _, kind := range []storetest.Kind{storetest.Cut, storetest.EarlyEOF} {
 			var log lines
@@ -100,7 +100,7 @@ func TestACutBodyIsResumedAtTheLastByte(t *testing.T) {
 
 // A store that ends bodies early as if that were right has failed all the same.
 func TestAnEarlyEOFIsNoEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(100)
 		e := open(t, storetest.Inject(filled(t, data), always(storetest.Fault{Kind: storetest.EarlyEOF})), Options{})
 		if _, err := e.Read(t.Context(), read(data, 100)); !errors.Is(err, io.ErrUnexpectedEOF) || e.Stats().Gets != 4 {
@@ -269,7 +269,7 @@ func TestPermanentErrorsAreNotRetried(t *testing.T) {
 
 func TestRetriesAreBoundedAndWait(t *testing.T) {
 	for _, attempts := range []int{1, 4, 9} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			e := open(t, storetest.Inject(storetest.NewMem(), always(storetest.Fault{Kind: storetest.FailAfter})), Options{Attempts: attempts})
 			start := time.Now()
 			mem := filled(t, content(10))
@@ -294,7 +294,7 @@ func TestRetriesAreBoundedAndWait(t *testing.T) {
 
 // Every piece verified gives a new count.
 func TestProgressRenewsTheCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(1000)
 		e := open(t, storetest.Inject(filled(t, data), always(storetest.Fault{Kind: storetest.Cut, At: 100})), Options{Attempts: 2})
 		req := read(data, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100)
@@ -313,7 +313,7 @@ func TestAStalledStoreIsLeft(t *testing.T) {
 		"before the answer": {Kind: storetest.Hang}, "in the body": {Kind: storetest.Stall, At: 450}, "at its start": {Kind: storetest.Stall},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				data := content(1000)
 				var log lines
 				e := open(t, storetest.Inject(storetest.Log(filled(t, data), log.add), storetest.Rules(rule("get", 1, f))), Options{})
@@ -334,7 +334,7 @@ func TestAStalledStoreIsLeft(t *testing.T) {
 }
 
 func TestAStoreThatAlwaysStallsIsATimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		e := open(t, storetest.Inject(storetest.NewMem(), always(storetest.Fault{Kind: storetest.Hang})), Options{ProgressTimeout: time.Second, Attempts: 3})
 		_, rerr := e.Read(t.Context(), read(content(10), 10))
 		_, serr := e.Stat(t.Context(), "key")
@@ -352,7 +352,7 @@ func TestAStoreThatAlwaysStallsIsATimeout(t *testing.T) {
 
 // It is a progress timeout, none of the whole.
 func TestASlowStoreIsLeftAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(100)
 		store := stub{get: func(ctx context.Context, off, n int64, _ objstore.GetOptions) (objstore.Info, io.ReadCloser, error) {
 			return objstore.Info{Size: 100}, bodyFunc(func(p []byte) (int, error) {
@@ -423,7 +423,7 @@ func TestStrangeBodies(t *testing.T) {
 		}, errTooLong},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				e := open(t, serve(c.read), Options{})
 				req := read(data, 1000)
 				if _, err := e.Read(t.Context(), req); !errors.Is(err, c.want) || (c.want == nil && (err != nil || !bytes.Equal(bytesOf(req), data))) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/segtier/segtier/internal/bubble"
 )
 
 // tail, backfill, pacing, ahead and part are wants of n bytes.
@@ -112,7 +114,7 @@ func hold(t *testing.T, s *slots, ws ...want) {
 
 // Within a stream slots are given in the order of asking, whatever their size.
 func TestAStreamIsServedInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newSlots(bound{10, 100}, bound{})
 		hold(t, s, tail(60))
 		var waiting []*asking
@@ -138,7 +140,7 @@ func TestAStreamIsServedInOrder(t *testing.T) {
 
 // Who stops waiting makes room for those behind.
 func TestSlotsWaiterLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newSlots(bound{10, 100}, bound{})
 		hold(t, s, tail(60))
 		large, small := ask(s, tail(80)), ask(s, tail(40))
@@ -163,7 +165,7 @@ func TestSlotsWaiterLeaves(t *testing.T) {
 // What others leave is the tail's, and of what prefetch and uploads leave it is
 // all demand's.
 func TestReserves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for _, size := range []bound{{16, 1 << 40}, {1 << 20, 16}} { // requests are short, or bytes
 			s := newSlots(size, bound{})
 			fill := func(w want, n int) {
@@ -194,7 +196,7 @@ func TestReserves(t *testing.T) {
 // While areas are asked for fewer, the reserves among them shrink along, what writes is
 // not held up by what reads, and others are held up by neither.
 func TestLimits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newSlots(bound{64, 1 << 40}, bound{})
 		s.limitReads(8)
 		r, w := sick(isThrottled)
@@ -258,7 +260,7 @@ func TestNobodyStarves(t *testing.T) {
 				victim.stream, other.stream = 1, 2
 				victim.tenant, other.tenant = "a", "a"
 				name := fmt.Sprintf("%d beside %d, %+v", victim.line, other.line, perTenant)
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					s := newSlots(bound{4, 33 * mib}, perTenant)
 					ctx, cancel := context.WithCancel(t.Context())
 					var wg sync.WaitGroup
@@ -295,7 +297,7 @@ func TestShares(t *testing.T) {
 	const mib = 1 << 20
 	share := func(t *testing.T, wants map[want]int64, perTenant bound) {
 		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			s := newSlots(bound{7, 1 << 40}, perTenant) // nothing is reserved
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
@@ -330,7 +332,7 @@ func TestShares(t *testing.T) {
 
 // A tenant has no more than it may, and holds up nobody else.
 func TestTenants(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newSlots(bound{100, 1000}, bound{3, 100})
 		a1, a2 := ask(s, tail(10).by("a")), ask(s, backfill(95).by("a"))
 		if !a1.served() || !a2.served() {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -16,7 +17,7 @@ import (
 // What a Read reads is asked when it has its slot, and asked again as long as no byte
 // has come; then it stays.
 func TestTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(1000)
 		var log lines
 		store := storetest.Inject(filled(t, data), storetest.Rules(
@@ -95,7 +96,7 @@ func TestNoTurn(t *testing.T) {
 // More is to be had only within what may be in flight, of all and of the tenant, and
 // what is not read after all is given back.
 func TestTakeKeepsToTheBounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		data := content(1000)
 		gate := make(chan struct{})
 		e := open(t, storetest.Inject(filled(t, data), always(storetest.Fault{Kind: storetest.Wait, Gate: gate})),
@@ -145,7 +146,7 @@ func TestTakeKeepsToTheBounds(t *testing.T) {
 // What a request is widened by is paid for by the stream whose bytes they are, not by the
 // one whose turn it was.
 func TestWhoIsTakenAlongPays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newSlots(bound{1, 1 << 30}, bound{})
 		hold(t, s, backfill(1))
 		const much = 9 << 20 // more than a quantum, with what a request costs
@@ -203,7 +204,7 @@ func TestALastTryTakesNobodyAlong(t *testing.T) {
 		"no other tries": {nil, 1, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				data := content(300)
 				e := open(t, storetest.Inject(filled(t, data), always(storetest.Fault{Kind: storetest.FailBefore, Err: c.err})), Options{Attempts: c.attempts})
 				req := read(data, 100)

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/storetest"
 )
@@ -31,7 +31,7 @@ func pending(t *testing.T, keys ...string) objstore.Store {
 
 // What is listed again after a fault is yielded once.
 func TestUploadsGoOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		want := []string{"k/0", "k/1", "k/2", "k/3"}
 		e := open(t, storetest.Inject(pending(t, append(slices.Clone(want), "other")...), storetest.Rules(
 			rule("uploads", 1, storetest.Fault{Kind: storetest.Cut, At: 2}),
@@ -88,7 +88,7 @@ func TestUploadsOfAStoreThatListsNone(t *testing.T) {
 
 // An upload that gets no further is given up and tried again.
 func TestAnUploadThatStallsIsTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := storetest.Inject(storetest.NewMem(), storetest.Rules(
 			rule("upload", 1, storetest.Fault{Kind: storetest.Stall, At: 15}),
 		))
@@ -128,7 +128,7 @@ func (s sealing) Upload(ctx context.Context, req objstore.UploadRequest) (objsto
 }
 
 func TestSealingMayTakeLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		e := open(t, sealing{storetest.NewMem()}, Options{})
 		if _, err := e.Upload(t.Context(), upload("key", content(25), 10)); err != nil || e.Stats().Uploads != 1 {
 			t.Errorf("%v after %d tries", err, e.Stats().Uploads)
@@ -138,7 +138,7 @@ func TestSealingMayTakeLong(t *testing.T) {
 
 // A source that was cut is no fault of the store's.
 func TestASourceThatShrinksIsNotTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		e := open(t, storetest.NewMem(), Options{})
 		req := upload("key", content(25), 10)
 		req.Body = bytes.NewReader(content(25)[:17])

@@ -4,12 +4,14 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+
+	"github.com/segtier/segtier/internal/bubble"
 )
 
 // What was to be fetched ahead and is waited for now has its turn, and its slots, as
 // what is waited for. What has its slot keeps it; what has left is left alone.
 func TestRaise(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newSlots(bound{8, 1 << 30}, bound{})
 		for range 7 { // all but the one that is kept for the tail
 			hold(t, s, backfill(1))
@@ -52,7 +54,7 @@ func TestRaise(t *testing.T) {
 // if he may have more; and is held to his bound from then on. It keeps its place if that
 // changes nothing.
 func TestRaiseForAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newSlots(bound{8, 1 << 30}, bound{requests: 1})
 		by := func(tenant string) want {
 			w := tail(1)
@@ -110,7 +112,7 @@ func TestRaiseForAnother(t *testing.T) {
 // However much is deleted and looked at, an eighth of the slots is all it has, and
 // nobody else waits for it.
 func TestUpkeepIsLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newSlots(bound{16, 1 << 40}, bound{})
 		var upkeep []*asking
 		for i := range uint64(40) {

@@ -23,7 +23,7 @@ const threeParts = 11 * mib // in parts of 5 MiB
 func TestCancelAbortsOnceOnAFreshContext(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		t.Run(fmt.Sprint("keep=", keep), func(t *testing.T) {
-			bubble(t, dialect{}, func(o *s3.Options) {
+			inBubble(t, dialect{}, func(o *s3.Options) {
 				if keep {
 					o.OnCancel = s3.KeepUpload
 				}
@@ -55,7 +55,7 @@ func TestCancelAbortsOnceOnAFreshContext(t *testing.T) {
 }
 
 func TestFailedAbortNamesTheUploadAndTheCause(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		f.set(func(r request) fault {
 			if r.op == "AbortMultipartUpload" && !isProbe(r) {
 				return fault{kind: failBefore, status: 503, code: "SlowDown"}
@@ -77,7 +77,7 @@ func TestFailedAbortNamesTheUploadAndTheCause(t *testing.T) {
 }
 
 func TestFirstErrorCancelsSiblingsAndIsReported(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		f.set(func(r request) fault {
 			switch {
 			case r.op == "UploadPart" && r.part == 2 && !isProbe(r):
@@ -106,7 +106,7 @@ func TestFirstErrorCancelsSiblingsAndIsReported(t *testing.T) {
 // What may pass does not throw away what is on its way: the other parts finish
 // and are there for the next try.
 func TestPassingFaultLetsSiblingsFinish(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		data := content(1, threeParts)
 		f.set(only("UploadPart", 1, fault{kind: failBefore, status: 503, code: "SlowDown", retryAfter: "7000"}))
 		// The others are on their way when the first is refused, and answered only
@@ -153,7 +153,7 @@ func TestAmbiguousOutcomes(t *testing.T) {
 		} {
 			for size, op := range map[int]string{threeParts: "CompleteMultipartUpload", mib: "PutObject"} {
 				t.Run(d.name+"/"+c.name+"/"+op, func(t *testing.T) {
-					bubble(t, d, nil, func(t *testing.T, f *fake, s *s3.Store) {
+					inBubble(t, d, nil, func(t *testing.T, f *fake, s *s3.Store) {
 						f.set(only(op, 1, c.what))
 						ev := mustUpload(t, f, s, upload("a", data[:size], 5*mib), data[:size])
 						if ev.Existed && !d.noMeta {
@@ -171,7 +171,7 @@ func TestAmbiguousOutcomes(t *testing.T) {
 						return
 					}
 					// The same, but somebody else's object appears in its place.
-					bubble(t, d, nil, func(t *testing.T, f *fake, s *s3.Store) {
+					inBubble(t, d, nil, func(t *testing.T, f *fake, s *s3.Store) {
 						f.gate = func(r request) {
 							if r.op == op && !isProbe(r) {
 								f.mu.Lock()
@@ -201,7 +201,7 @@ func TestFailedCompleteKeepsTheParts(t *testing.T) {
 		{kind: cutBefore},
 		{kind: stallAsked},
 	} {
-		bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+		inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 			f.set(only("CompleteMultipartUpload", 1, what))
 			data := content(1, threeParts)
 			_, err := s.Upload(t.Context(), upload("a", data, 5*mib))
@@ -224,7 +224,7 @@ func TestFailedCompleteKeepsTheParts(t *testing.T) {
 // what is not is aborted.
 func TestLeavingDuringComplete(t *testing.T) {
 	for _, kind := range []faultKind{stallAfter, stallAsked} {
-		bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+		inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 			ctx, cancel := context.WithCancel(t.Context())
 			f.set(func(r request) fault {
 				if r.op == "CompleteMultipartUpload" && !isProbe(r) {
@@ -251,7 +251,7 @@ func TestLeavingDuringComplete(t *testing.T) {
 // Parts that wait for a slot give up when another part has failed, however long
 // the slots are taken.
 func TestFailedPartWakesThoseThatWaitForSlots(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		f.set(only("UploadPart", 1, fault{kind: failBefore, status: 500, code: "InternalError"}))
 		req := upload("a", content(1, threeParts), 5*mib)
 		free := make(chan struct{}, 1)
@@ -276,7 +276,7 @@ func TestFailedPartWakesThoseThatWaitForSlots(t *testing.T) {
 // write may be repeated.
 func TestWrittenObjectThatIsNotThere(t *testing.T) {
 	for size, nth := range map[int]int{mib: 2, threeParts: 2} {
-		bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+		inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 			f.set(only("HeadObject", nth, fault{kind: failBefore, status: 404}))
 			_, err := s.Upload(t.Context(), upload("a", content(1, size), 5*mib))
 			wantError(t, err, "upload", nil)
@@ -290,7 +290,7 @@ func TestWrittenObjectThatIsNotThere(t *testing.T) {
 
 // While the outcome cannot be found out, nothing is aborted.
 func TestUnresolvedOutcomeAbortsNothing(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		ctx, cancel := context.WithCancel(t.Context())
 		completed := false // under the fake's lock
 		f.set(func(r request) fault {
@@ -321,7 +321,7 @@ func TestUnresolvedOutcomeAbortsNothing(t *testing.T) {
 // how many there are.
 func TestLostUploadBeginsAnew(t *testing.T) {
 	t.Run("no such upload on a part", func(t *testing.T) {
-		bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+		inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 			f.gate = func(r request) {
 				if r.op == "UploadPart" && r.part == 3 && r.nth <= 3 && !isProbe(r) {
 					f.mu.Lock()
@@ -336,7 +336,7 @@ func TestLostUploadBeginsAnew(t *testing.T) {
 		})
 	})
 	t.Run("conflict on complete", func(t *testing.T) {
-		bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+		inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 			first := ""
 			f.set(func(r request) fault {
 				if r.op != "CompleteMultipartUpload" || isProbe(r) {
@@ -357,7 +357,7 @@ func TestLostUploadBeginsAnew(t *testing.T) {
 		})
 	})
 	t.Run("for ever", func(t *testing.T) {
-		bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+		inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 			f.set(func(r request) fault {
 				if r.op == "UploadPart" && !isProbe(r) {
 					return fault{kind: failBefore, status: 404, code: "NoSuchUpload"}
@@ -397,7 +397,7 @@ func throughEndpoint(t *testing.T, f *fake, s *s3.Store) {
 
 // The SDK's retry budget ends after 35 failures of all requests together.
 func TestTotalOutageIsSurvived(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		data := content(1, 1000)
 		mustUpload(t, f, s, upload("first", data, mib), data)
 		until := time.Now().Add(5 * time.Second)
@@ -425,7 +425,7 @@ func TestTotalOutageIsSurvived(t *testing.T) {
 
 func TestResetInsideABodyIsSentAgain(t *testing.T) {
 	for _, op := range []string{"UploadPart", "PutObject"} {
-		bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+		inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 			f.set(only(op, 1, fault{kind: cutInside, at: 100_000}))
 			data := content(1, threeParts)
 			if op == "PutObject" {
@@ -463,7 +463,7 @@ func TestSourceThatChanges(t *testing.T) {
 				"breaks": {readerAt(func([]byte, int64) (int, error) { return 0, broken }), broken},
 			} {
 				t.Run(fmt.Sprint(d.name, "/", size, "/", name), func(t *testing.T) {
-					bubble(t, d, nil, func(t *testing.T, f *fake, s *s3.Store) {
+					inBubble(t, d, nil, func(t *testing.T, f *fake, s *s3.Store) {
 						req := upload("a", data[:size], 5*mib)
 						req.Body = c.body
 						_, err := s.Upload(t.Context(), req)
@@ -482,7 +482,7 @@ func TestSourceThatChanges(t *testing.T) {
 
 // manager takes a body's position for 0; SectionReaders have a base of their own.
 func TestBodyOfALargerFile(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		file := content(1, threeParts)
 		data := file[1000 : 1000+7*mib]
 		section := io.NewSectionReader(bytes.NewReader(file), 1000, 7*mib)
@@ -501,7 +501,7 @@ func TestWire(t *testing.T) {
 		o.StorageClass, o.SSE, o.KMSKeyID, o.ExpectedBucketOwner = "STANDARD_IA", "aws:kms", "key-1", "123456789012"
 		o.Tags = map[string]string{"team": "data & logs"}
 	}
-	bubble(t, dialect{}, shape, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, shape, func(t *testing.T, f *fake, s *s3.Store) {
 		data := content(1, threeParts)
 		mustUpload(t, f, s, upload("a", data, 5*mib), data)
 		mustUpload(t, f, s, upload("b", data[:10], 5*mib), data[:10])

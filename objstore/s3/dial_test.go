@@ -7,8 +7,9 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/segtier/segtier/internal/bubble"
 )
 
 // dialing counts who is dialled, and fails for some.
@@ -39,7 +40,7 @@ func names(addrs ...string) func(context.Context, string, string) ([]netip.Addr,
 // Connections go to all addresses of a name alike; one that is dead is tried once
 // in a while.
 func TestConnectionsAreSpread(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := &dialing{count: map[string]int{}}
 		s := &spread{dial: d.dial, lookup: names("192.0.2.1", "192.0.2.2", "2001:db8::3"), bad: map[netip.Addr]time.Time{}}
 		dial := func(n int) {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestLyingEchoIsCorrupt(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		f.set(func(r request) fault {
 			if r.op == "UploadPart" && r.part == 2 && !isProbe(r) {
 				return fault{kind: wrongEcho}
@@ -32,7 +32,7 @@ func TestLyingEchoIsCorrupt(t *testing.T) {
 // Of one request the object is there before the echo is seen: it is read, and
 // what it holds decides.
 func TestLyingEchoOfPutIsSettledByReading(t *testing.T) {
-	bubble(t, dialect{noHeadCRC: true}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{noHeadCRC: true}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		f.set(func(r request) fault {
 			if r.op == "PutObject" && !isProbe(r) {
 				return fault{kind: wrongEcho}
@@ -47,7 +47,7 @@ func TestLyingEchoOfPutIsSettledByReading(t *testing.T) {
 }
 
 func TestMissingEchoIsConfirmedByListing(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		f.set(func(r request) fault {
 			if r.op == "UploadPart" && !isProbe(r) {
 				return fault{kind: noAnswerSum}
@@ -89,7 +89,7 @@ func TestEvidenceLevels(t *testing.T) {
 		{objstore.Echoed, dialect{name: "silent", noEcho: true, noListCRC: true, noHeadCRC: true}, objstore.ReadBack, true},
 	} {
 		t.Run(c.asked.String()+"/"+c.d.name, func(t *testing.T) {
-			bubble(t, c.d, func(o *s3.Options) { o.Evidence = c.asked }, func(t *testing.T, f *fake, s *s3.Store) {
+			inBubble(t, c.d, func(o *s3.Options) { o.Evidence = c.asked }, func(t *testing.T, f *fake, s *s3.Store) {
 				req := upload("a", data, 5*mib)
 				ev := mustUpload(t, f, s, req, data)
 				checkEvidence(t, req, ev, c.want)
@@ -117,7 +117,7 @@ func TestSameBytesOfSomebodyElse(t *testing.T) {
 		"sum with a suffix": {dialect{suffix: true}, 5 * mib, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, c.d, nil, func(t *testing.T, f *fake, s *s3.Store) {
+			inBubble(t, c.d, nil, func(t *testing.T, f *fake, s *s3.Store) {
 				f.gate = func(r request) { // just before our Complete
 					f.mu.Lock()
 					taken := f.objects["logs/a"] != nil
@@ -148,7 +148,7 @@ func TestSameBytesOfSomebodyElse(t *testing.T) {
 func TestServiceThatChangesItsMind(t *testing.T) {
 	data := content(1, threeParts)
 	for _, d := range []dialect{{name: "misassembles", misassembles: true}, {name: "lists other", listsOther: true}} {
-		bubble(t, d, func(o *s3.Options) {
+		inBubble(t, d, func(o *s3.Options) {
 			if d.listsOther {
 				o.Evidence = objstore.Listed
 			}
@@ -164,7 +164,7 @@ func TestServiceThatChangesItsMind(t *testing.T) {
 
 // A conflict that the sums show is not read.
 func TestConflictBySums(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		mustUpload(t, f, s, upload("a", content(1, mib), 5*mib), content(1, mib))
 		_, err := s.Upload(t.Context(), upload("a", content(2, mib), 5*mib))
 		wantError(t, err, "upload", objstore.ErrConflict)

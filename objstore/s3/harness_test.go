@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 
 	"github.com/segtier/segtier/checksum"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 	"github.com/segtier/segtier/objstore/s3"
 )
@@ -29,9 +29,9 @@ const mib = 1 << 20
 
 // bubble runs test with a Store on a fake, in a bubble of testing/synctest:
 // timeouts cost nothing, and a goroutine that is left over fails the test.
-func bubble(t *testing.T, d dialect, shape func(*s3.Options), test func(t *testing.T, f *fake, s *s3.Store)) {
+func inBubble(t *testing.T, d dialect, shape func(*s3.Options), test func(t *testing.T, f *fake, s *s3.Store)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := newFake(d)
 		test(t, f, f.another(t, shape))
 	})

@@ -15,7 +15,7 @@ import (
 
 // A caller that has left takes no slot with it, and no part is sent without one.
 func TestSlotsArePartBytesAndNothingElse(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		data := content(1, 6*5*mib)
 		req := upload("a", data, 5*mib)
 		slots := make(chan struct{}, 2)
@@ -50,7 +50,7 @@ func TestSlotsArePartBytesAndNothingElse(t *testing.T) {
 // Parts that S3 does not take are put together, and the evidence is for what was
 // asked for.
 func TestSmallPartsArePutTogether(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		data := content(1, threeParts)
 		for partSize, want := range map[int64][]int{1 << 20: {1, 2, 3}, 3_000_000: {1, 2}, 100_000: {1, 2, 3}, 6 * mib: {1, 2}} {
 			f.reset()
@@ -75,7 +75,7 @@ func TestSmallPartsArePutTogether(t *testing.T) {
 
 func TestProbesAreSharedAndCleanedUp(t *testing.T) {
 	for _, d := range dialects() {
-		bubble(t, d, nil, func(t *testing.T, f *fake, s *s3.Store) {
+		inBubble(t, d, nil, func(t *testing.T, f *fake, s *s3.Store) {
 			if _, ok := s.Abilities(); ok {
 				t.Error("abilities are known before they were looked for")
 			}
@@ -120,7 +120,7 @@ func TestServicesThatLackAnAbilityAreRefused(t *testing.T) {
 		"checksum headers": {noHeaders: true},
 	} {
 		t.Run(ability, func(t *testing.T) {
-			bubble(t, d, nil, func(t *testing.T, f *fake, s *s3.Store) {
+			inBubble(t, d, nil, func(t *testing.T, f *fake, s *s3.Store) {
 				for range 2 {
 					_, err := s.Upload(t.Context(), upload("a", content(1, 100), mib))
 					wantError(t, err, "upload", objstore.ErrRefused)
@@ -140,7 +140,7 @@ func TestServicesThatLackAnAbilityAreRefused(t *testing.T) {
 // A probe that fails for a reason that passes is made again, and reading needs
 // none.
 func TestProbeThatFailsIsRepeated(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		data := content(1, 100)
 		if _, err := s.Stat(t.Context(), "a"); !errors.Is(err, objstore.ErrNotExist) {
 			t.Error(err)

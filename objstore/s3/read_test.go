@@ -125,7 +125,7 @@ func TestAnswersToRanges(t *testing.T) {
 var errNone = errors.New("none")
 
 func TestStatShowsWhatTheServiceSays(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		small, large := content(1, 1000), content(1, threeParts)
 		req := upload("small", small, mib)
 		req.Token = "a token with spaces  and ünïcode/+%"
@@ -143,7 +143,7 @@ func TestStatShowsWhatTheServiceSays(t *testing.T) {
 }
 
 func TestCompositeSumIsNotTheObjects(t *testing.T) {
-	bubble(t, dialect{noSuffix: true}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{noSuffix: true}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		data := content(1, threeParts)
 		mustUpload(t, f, s, upload("a", data, 5*mib), data)
 		if info, err := s.Stat(t.Context(), "a"); err != nil || info.HasCRC32C {
@@ -156,7 +156,7 @@ func TestCompositeSumIsNotTheObjects(t *testing.T) {
 }
 
 func TestListShowsWhatWasAskedFor(t *testing.T) {
-	bubble(t, dialect{listsAll: true}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{listsAll: true}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		f.mu.Lock()
 		for _, name := range []string{"logs/a", "logs/b/1", "logs/b/2", "logs/b/3", "logs/c"} {
 			f.objects[name] = &fakeObject{etag: `"e"`}
@@ -177,7 +177,7 @@ func TestListShowsWhatWasAskedFor(t *testing.T) {
 
 // A bucket may hold what is not ours.
 func TestListSkipsWhatIsNotOurs(t *testing.T) {
-	bubble(t, dialect{pageSize: 2}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{pageSize: 2}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		f.mu.Lock()
 		for _, name := range []string{"logs/", "logs/a/", "logs/a//b", "logs/b", "logs/c d", "logs/.segtier-probe/x/right", "logsmore", "log", "logs/z", "\u00e4"} {
 			f.objects[name] = &fakeObject{etag: `"e"`}
@@ -209,7 +209,7 @@ func TestListSkipsWhatIsNotOurs(t *testing.T) {
 // What a killed process has left of a probe is shown to who asks for it, and can be
 // deleted; nobody reads or writes it.
 func TestProbesThatWereLeft(t *testing.T) {
-	bubble(t, dialect{pageSize: 2}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{pageSize: 2}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		id := objstore.ProbePrefix + strings.Repeat("a7", 13)
 		f.mu.Lock()
 		for _, name := range []string{"logs/b", "logs/" + id + "/right", "logs/" + id + "/wrong", "logs/" + id + "/else", "logs/.segtier-probe/x/right"} {
@@ -256,7 +256,7 @@ func TestProbesThatWereLeft(t *testing.T) {
 }
 
 func TestDeleteNamesWhatItCouldNot(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		err := s.Delete(t.Context(), "a", "b/protected", "c")
 		wantError(t, err, "delete", objstore.ErrRefused)
 		var e *objstore.Error
@@ -274,7 +274,7 @@ func TestDeleteNamesWhatItCouldNot(t *testing.T) {
 }
 
 func TestBodiesAfterTheirEnd(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		data := content(1, mib)
 		mustUpload(t, f, s, upload("a", data, mib), data)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -24,7 +24,7 @@ func TestResumeAfterAKill(t *testing.T) {
 		for kill := 1; kill <= parts+1; kill++ {
 			t.Run(fmt.Sprint(d.name, "/", kill), func(t *testing.T) {
 				shape := func(o *s3.Options) { o.Concurrency, o.OnCancel = workers, s3.KeepUpload }
-				bubble(t, d, shape, func(t *testing.T, f *fake, s *s3.Store) {
+				inBubble(t, d, shape, func(t *testing.T, f *fake, s *s3.Store) {
 					// Death: from the kill-th write on, nothing reaches the service,
 					// not even an abort.
 					ctx, cancel := context.WithCancel(t.Context())
@@ -114,7 +114,7 @@ func TestOnlyPartsThatAreOursAreResumed(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, dialect{blind: name == "lying about the sum"}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+			inBubble(t, dialect{blind: name == "lying about the sum"}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 				f.left("a", "old", c.parts)
 				f.left("a/b", "other", map[int][]byte{1: p1}) // of another object
 				if name == "another size, our sum" {
@@ -150,7 +150,7 @@ func TestOnlyPartsThatAreOursAreResumed(t *testing.T) {
 func TestBestOfSeveralUploadsIsResumed(t *testing.T) {
 	data := content(1, threeParts)
 	p1, p2 := data[:5*mib], data[5*mib:10*mib]
-	bubble(t, dialect{pageSize: 2}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{pageSize: 2}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		f.left("a", "empty", nil)
 		f.left("a", "good", map[int][]byte{1: p1, 2: p2})
 		f.left("a", "half", map[int][]byte{1: p1})
@@ -177,7 +177,7 @@ func TestBestOfSeveralUploadsIsResumed(t *testing.T) {
 // the stale one.
 func TestPartListedTwiceIsSentAgain(t *testing.T) {
 	data := content(1, threeParts)
-	bubble(t, dialect{listTwice: true}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{listTwice: true}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		f.left("a", "old", map[int][]byte{1: data[:5*mib], 2: data[5*mib : 10*mib]})
 		f.uploads["old"].again = []fakePart{f.uploads["old"].parts[1]}
 		mustUpload(t, f, s, upload("a", data, 5*mib), data)
@@ -191,7 +191,7 @@ func TestPartListedTwiceIsSentAgain(t *testing.T) {
 // paged for ever.
 func TestListingsThatDoNotAdvanceEnd(t *testing.T) {
 	data := content(1, threeParts)
-	bubble(t, dialect{stuckMarker: true, pageSize: 1}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{stuckMarker: true, pageSize: 1}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		for i := range 3 {
 			f.left("a", fmt.Sprint("old-", i), map[int][]byte{1: data[:5*mib]})
 		}
@@ -222,7 +222,7 @@ func TestListingsThatDoNotAdvanceEnd(t *testing.T) {
 func TestUploadsThatCannotBeListedAreNotResumed(t *testing.T) {
 	data := content(1, threeParts)
 	for _, what := range []fault{{kind: failBefore, status: 501, code: "NotImplemented"}, {kind: failBefore, status: 403, code: "AccessDenied"}} {
-		bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+		inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 			f.left("a", "old", map[int][]byte{1: data[:5*mib]})
 			f.set(only("ListMultipartUploads", 1, what))
 			mustUpload(t, f, s, upload("a", data, 5*mib), data)
@@ -232,7 +232,7 @@ func TestUploadsThatCannotBeListedAreNotResumed(t *testing.T) {
 		})
 	}
 	// But one that fails for a reason that passes is no reason to send all again.
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		f.set(only("ListMultipartUploads", 1, fault{kind: failBefore, status: 503, code: "SlowDown"}))
 		_, err := s.Upload(t.Context(), upload("a", data, 5*mib))
 		wantError(t, err, "upload", objstore.ErrThrottled)
@@ -242,7 +242,7 @@ func TestUploadsThatCannotBeListedAreNotResumed(t *testing.T) {
 // Uploads of one key take turns within a Store, however many ask.
 func TestUploadsOfOneKeyTakeTurns(t *testing.T) {
 	data := content(1, threeParts)
-	bubble(t, dialect{noCondition: true}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{noCondition: true}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		errs := make(chan error, 5)
 		for i := range 5 {
 			go func() {
@@ -271,7 +271,7 @@ func TestUploadsOfOneKeyTakeTurns(t *testing.T) {
 // Another process finishes the object, or aborts the upload, while we send.
 func TestSomebodyElseMeanwhile(t *testing.T) {
 	data := content(1, threeParts)
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		var done atomic.Bool
 		f.gate = func(r request) {
 			if r.op != "UploadPart" || r.part != 3 || isProbe(r) || !done.CompareAndSwap(false, true) {
@@ -284,7 +284,7 @@ func TestSomebodyElseMeanwhile(t *testing.T) {
 		}
 		mustUpload(t, f, s, upload("a", data, 5*mib), data)
 	})
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		f.gate = func(r request) {
 			if r.op == "UploadPart" && r.part == 3 && !isProbe(r) {
 				for p, err := range s.Uploads(t.Context(), "") {
@@ -320,7 +320,7 @@ func TestUploadsThatCannotBeCompleted(t *testing.T) {
 		{"ghosts", fault{}, 0, 2 + 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+			inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 				data := content(1, threeParts)
 				ghosts := []string{"upload-ghost-1", "upload-ghost-2", "upload-ghost-3", "upload-ghost-4"}
 				for _, id := range ghosts {
@@ -352,7 +352,7 @@ func TestUploadsThatCannotBeCompleted(t *testing.T) {
 // A part that arrives after its upload was aborted keeps the upload alive: it is
 // aborted once more.
 func TestPartBehindAbort(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		data := content(1, threeParts)
 		var once sync.Once
 		f.set(func(r request) fault {

@@ -8,8 +8,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/object"
 	"github.com/segtier/segtier/objstore"
@@ -80,7 +80,7 @@ func TestFaultSchedules(t *testing.T) {
 					}
 					t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 						outcome := ""
-						synctest.Test(t, func(t *testing.T) { outcome = runSchedule(t, uint64(seed), c) })
+						bubble.Test(t, func(t *testing.T) { outcome = runSchedule(t, uint64(seed), c) })
 						mu.Lock()
 						outcomes[outcome]++
 						mu.Unlock()

@@ -135,7 +135,7 @@ func TestDeniedActionsAreNamed(t *testing.T) {
 		"GetObject": "s3:GetObject", "HeadObject": "s3:GetObject", "PutObject": "s3:PutObject", "DeleteObject": "s3:DeleteObject", "DeleteObjects": "s3:DeleteObject",
 		"ListObjectsV2": "s3:ListBucket", "ListMultipartUploads": "s3:ListBucketMultipartUploads", "AbortMultipartUpload": "s3:AbortMultipartUpload",
 	} {
-		bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+		inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 			f.set(func(r request) fault {
 				if r.op == op {
 					return fault{kind: failBefore, status: 403, code: "AccessDenied"}
@@ -160,7 +160,7 @@ func TestDeniedActionsAreNamed(t *testing.T) {
 }
 
 func TestReadOnly(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		data := content(1, 100)
 		mustUpload(t, f, s, upload("a", data, mib), data)
 		before := len(f.requests(""))
@@ -186,14 +186,14 @@ func TestReadOnly(t *testing.T) {
 // A bucket that is missing shows at HEAD too, which cannot say so itself, and
 // costs one more request, once.
 func TestMissingBucketShowsAtStat(t *testing.T) {
-	bubble(t, dialect{}, func(o *s3.Options) { o.Bucket = "nobody" }, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, func(o *s3.Options) { o.Bucket = "nobody" }, func(t *testing.T, f *fake, s *s3.Store) {
 		_, err := s.Stat(t.Context(), "a")
 		wantError(t, err, "stat", objstore.ErrRefused)
 		if err != nil && !strings.Contains(err.Error(), "no bucket nobody") {
 			t.Error(err)
 		}
 	})
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		for range 3 {
 			_, err := s.Stat(t.Context(), "a")
 			wantError(t, err, "stat", objstore.ErrNotExist)
@@ -206,7 +206,7 @@ func TestMissingBucketShowsAtStat(t *testing.T) {
 
 // Close ends what is under way, also where the service hangs, and waits for it.
 func TestCloseWhileTheServiceHangs(t *testing.T) {
-	bubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
+	inBubble(t, dialect{}, nil, func(t *testing.T, f *fake, s *s3.Store) {
 		data := content(1, 100)
 		mustUpload(t, f, s, upload("a", data, mib), data)
 		_, body, err := s.Get(t.Context(), "a", 0, 100, objstore.GetOptions{})
@@ -245,7 +245,7 @@ func TestCloseWhileTheServiceHangs(t *testing.T) {
 // A service that hangs is given up after a while, and that is no cancellation.
 func TestStalls(t *testing.T) {
 	for _, op := range []string{"HeadObject", "PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "ListMultipartUploads"} {
-		bubble(t, dialect{}, func(o *s3.Options) { o.StallTimeout = 10 * time.Second }, func(t *testing.T, f *fake, s *s3.Store) {
+		inBubble(t, dialect{}, func(o *s3.Options) { o.StallTimeout = 10 * time.Second }, func(t *testing.T, f *fake, s *s3.Store) {
 			f.set(func(r request) fault {
 				if r.op == op {
 					return fault{kind: stallAsked}
@@ -268,7 +268,7 @@ func TestStalls(t *testing.T) {
 // A slow body is no stall, however long it takes in all.
 func TestSlowIsNoStall(t *testing.T) {
 	for _, size := range []int{mib, threeParts} {
-		bubble(t, dialect{}, func(o *s3.Options) { o.StallTimeout = 10 * time.Second }, func(t *testing.T, f *fake, s *s3.Store) {
+		inBubble(t, dialect{}, func(o *s3.Options) { o.StallTimeout = 10 * time.Second }, func(t *testing.T, f *fake, s *s3.Store) {
 			data := content(1, size)
 			req := upload("a", data, 5*mib)
 			req.Body = readerAt(func(p []byte, off int64) (int, error) {

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/segtier/segtier/checksum"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/objstore"
 )
 
@@ -141,7 +141,7 @@ func checkLies(t *testing.T, f Fault, req *objstore.UploadRequest, ev objstore.E
 }
 
 func TestFaultsThatTakeTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		mem := NewMem()
 		if _, err := mem.Upload(t.Context(), small("key", content(1, 25))); err != nil {
 			t.Fatal(err)

@@ -1,5 +1,5 @@
 //go:build race
 
-package endpoint
+package bubble
 
 const raceDetector = true
