@@ -43,7 +43,7 @@ test: ## All tests, fuzz seeds included (Go alone, under two minutes)
 
 .PHONY: race
 race: ## All tests under the race detector (needs a C compiler)
-	$(GO) test -race $(PACKAGES)
+	$(GO) test -race -timeout=30m $(PACKAGES)
 
 .PHONY: poison
 poison: ## Tests of the read path with freed memory overwritten and leaked leases reported

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/segtier/segtier"
+	"github.com/segtier/segtier/internal/bubble"
 	"github.com/segtier/segtier/internal/gateway"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/metadata"
@@ -42,7 +43,7 @@ func TestGatewayMemory(t *testing.T) {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		t.Skip("peak memory is only known where there is /proc")
 	}
-	if raceDetector {
+	if bubble.RaceDetector {
 		t.Skip("the race detector needs memory of its own")
 	}
 	s := gateway.Start(t, gateway.Options{})

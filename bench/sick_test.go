@@ -125,38 +125,51 @@ func (b *sickBody) Read(p []byte) (int, error) {
 // Where the objects of some partitions are sick, whatever it is that they have, who reads
 // others keeps four fifths of the rate that he has beside healthy ones, and of the one that
 // he has alone where those who read the sick ones are few. Who reads those gets an
-// error, or bytes, by his deadline. Every kind is tried in one way, and in all under
-// SEGTIER_SOAK.
+// error, or bytes, by his deadline. Every kind is tried in one way, every fourth under the
+// race detector, and each in all ways under SEGTIER_SOAK.
 func TestSickNeighbours(t *testing.T) {
 	kinds := []weather.Kind{
 		weather.Throttle, throttleAfter, weather.Internal, weather.Refuse, weather.Missing, weather.WrongETag,
 		hang, weather.Late, weather.Cut, hangInBody, weather.Stall, trickle, weather.Flip,
 	}
-	measure := func(t *testing.T, kind weather.Kind, readers int, onset time.Duration) (rate float64) {
-		bubble.Test(t, func(t *testing.T) { rate = besideSick(t, kind, readers, onset) })
-		return rate
-	}
+	all := os.Getenv("SEGTIER_SOAK") != ""
 	const mib = 1 << 20
 	for _, onset := range []time.Duration{0, 3 * time.Second} {
-		alone := measure(t, "", 0, onset)
 		for _, readers := range []int{1, 8} {
-			usual, all := measure(t, "", readers, onset), os.Getenv("SEGTIER_SOAK") != ""
+			known := make(map[string]float64) // rates beside no sick ones
+			measure := func(t *testing.T, kind weather.Kind, readers int, lasts time.Duration) (rate float64) {
+				key := fmt.Sprint(readers, lasts)
+				if rate, ok := known[key]; ok && kind == "" {
+					return rate
+				}
+				bubble.Test(t, func(t *testing.T) { rate = besideSick(t, kind, readers, onset, lasts) })
+				if kind == "" {
+					known[key] = rate
+				}
+				return rate
+			}
 			for i, kind := range kinds {
-				if few := readers == 1; !all && few == (onset == 0) || !all && few == (i%2 == 0) {
+				few := readers == 1
+				if !all && (few == (onset == 0) || few == (i%2 == 0) || bubble.RaceDetector && i%4 > 1) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s, %d readers each, after %v", kind, readers, onset), func(t *testing.T) {
-					beside := measure(t, kind, readers, onset)
-					t.Logf("%.1f MiB/s, alone %.1f, beside healthy ones %.1f", beside/mib, alone/mib, usual/mib)
-					least := max(.8*usual, .8*alone)
-					if readers > 1 {
-						least = .8 * usual
+					lasts := 12 * time.Second
+					if kind == trickle && onset == 0 {
+						// It is found out late if nothing is known yet, and what is fetched then comes
+						// in runs that take a connection 8 s each: 12 s show one of them or two.
+						lasts = 36 * time.Second
 					}
-					if kind == trickle { // it is found out late if nothing is known yet
-						least = .4 * usual
+					beside, usual := measure(t, kind, readers, lasts), measure(t, "", readers, lasts)
+					t.Logf("%.1f MiB/s, beside healthy ones %.1f", beside/mib, usual/mib)
+					if beside < .8*usual {
+						t.Errorf("%.2f of its rate beside healthy ones", beside/usual)
 					}
-					if beside < least {
-						t.Errorf("%.2f of its rate alone, %.2f of that beside healthy ones", beside/alone, beside/usual)
+					if !few {
+						return
+					}
+					if alone := measure(t, "", 0, lasts); beside < .8*alone {
+						t.Errorf("%.1f MiB/s alone: beside sick ones %.2f of it", alone/mib, beside/alone)
 					}
 				})
 			}
@@ -165,9 +178,10 @@ func TestSickNeighbours(t *testing.T) {
 }
 
 // besideSick is the rate, in bytes/s, of the readers of two partitions beside four
-// partitions whose objects become sick after a while, with so many readers each.
-func besideSick(t *testing.T, kind weather.Kind, readers int, onset time.Duration) float64 {
-	const mib, patience, lasts, healthy, sick = 1 << 20, 5 * time.Second, 12 * time.Second, 2, 4
+// partitions whose objects become sick after a while, with so many readers each, while it
+// lasts.
+func besideSick(t *testing.T, kind weather.Kind, readers int, onset, lasts time.Duration) float64 {
+	const mib, patience, healthy, sick = 1 << 20, 5 * time.Second, 2, 4
 	l := &line{first: 30 * time.Millisecond, connection: 2 * mib, link: 1000 * mib}
 	ward := &ward{Store: subject.NewStore(), kind: kind, healthy: healthy, from: time.Now().Add(onset)}
 	l.Store = ward

@@ -33,7 +33,7 @@ var ps struct {
 // Test is synctest.Test.
 func Test(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	if raceDetector {
+	if RaceDetector {
 		enter()
 		defer leave()
 	}

@@ -2,4 +2,5 @@
 
 package bubble
 
-const raceDetector = false
+// RaceDetector: this binary has it. It is several times as large and slow.
+const RaceDetector = false

@@ -16,7 +16,7 @@ import (
 //
 //	fresh      it has not answered yet: all such reads together have half of the slots
 //	throttled  it has refused: they share what the limiters have learned that is borne
-//	slow       most of what it was asked is overdue: they have a quarter together
+//	slow       most of what it was asked is overdue: they have an eighth together, of the bytes too
 //
 // A store that throttles all of its areas has all of them in that limit after one refusal
 // each, and so is asked less as a whole.
@@ -362,8 +362,8 @@ func (s *slots) look() {
 			s.change(a, func() { a.slow = true })
 		}
 	}
-	if r := &s.rooms[slowReads]; r.taken.requests > r.requests && s.othersWait() {
-		s.takeBack(r.taken.requests - r.requests)
+	if r := &s.rooms[slowReads]; (r.taken.requests > r.requests || r.taken.bytes > r.bytes) && s.othersWait() {
+		s.takeBack(bound{r.taken.requests - r.requests, r.taken.bytes - r.bytes})
 	}
 }
 
@@ -377,18 +377,21 @@ func (s *slots) othersWait() bool {
 	return false
 }
 
-// takeBack has n of the requests that are overdue end, those included that are ending.
-func (s *slots) takeBack(n int) {
+// takeBack has as many of the requests that are overdue end as hold so much, those included
+// that are ending.
+func (s *slots) takeBack(over bound) {
 	for pass := range 2 {
 		for i := range s.areas.seats {
 			seat := &s.areas.seats[i]
-			if n == 0 {
+			if over.requests <= 0 && over.bytes <= 0 {
 				return
 			}
 			if seat.area == nil || !seat.overdue || !seat.area.slow || seat.stop == nil == (pass == 1) {
 				continue
 			}
-			if n--; seat.stop != nil {
+			over.requests--
+			over.bytes -= seat.size
+			if seat.stop != nil {
 				seat.stop(errOverdue)
 				seat.stop = nil
 			}

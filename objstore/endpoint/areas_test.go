@@ -135,7 +135,7 @@ func TestThrottledAreasAlone(t *testing.T) {
 	}
 }
 
-// A directory that hangs keeps what it got while nobody knew, and no more than a quarter
+// A directory that hangs keeps what it got while nobody knew, and no more than an eighth
 // from then on; one that nobody has heard of gets no more than a half. When it answers
 // again it is as others.
 func TestHangingAreasAlone(t *testing.T) {
@@ -180,6 +180,39 @@ func TestHangingAreasAlone(t *testing.T) {
 		_ = pause(t.Context(), 15*time.Second)
 		if isSlowNow(e, e.slots.area(forReads, "a/object")) {
 			t.Error("it answers, and is still taken for one that does not")
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+// Few requests of a slow directory can hold all of the bytes that may be in flight: they are
+// taken back too.
+func TestSlowAreasGiveBytesBack(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var hangs atomic.Bool
+		s := newWards(t, func(ctx context.Context, dir string) error {
+			if dir == "well" || !hangs.Load() {
+				return pause(ctx, 20*time.Millisecond)
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		e := open(t, s, Options{Requests: 64, BytesInFlight: 400})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		s.crowd(ctx, &wg, e, "well", 1)
+		s.crowd(ctx, &wg, e, "a", 4) // 100 bytes each
+		_ = pause(t.Context(), time.Second)
+		hangs.Store(true)
+		_ = pause(t.Context(), 3*time.Second) // they hold all, and are found out
+		before := s.count("well")
+		_ = pause(t.Context(), 5*time.Second)
+		if n := s.count("well") - before; n < 5*45*8/10 {
+			t.Errorf("%d reads in 5 s", n)
+		}
+		if held, _ := e.slots.inFlight(); held.bytes < 100 {
+			t.Errorf("%+v in flight: a slow directory has nothing at all", held)
 		}
 		cancel()
 		wg.Wait()

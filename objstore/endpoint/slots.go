@@ -146,7 +146,7 @@ func newSlots(all, perTenant bound) *slots {
 		s.rooms[i].bound = bound{without(i, all.requests), without(i, all.bytes)}
 	}
 	s.rooms[upkeep].requests = max(1, all.requests/8)
-	s.rooms[slowReads].requests = max(1, all.requests/4)
+	s.rooms[slowReads].bound = bound{max(1, all.requests/8), all.bytes / 8}
 	s.rooms[freshReads].requests = max(1, all.requests/2)
 	s.rooms[inCrowd].requests = without(background, all.requests)
 	s.limitReads(all.requests)

@@ -501,7 +501,7 @@ func (m *slotsModel) rooms() []modelRoom {
 		{"tbapl", "t", bound{r, endless}},
 		{"bapl", "t", bound{r - r/8, endless}},
 		{"apl", "t", bound{r - r/4, endless}},
-		{"tbapl", "s", bound{max(1, q/4), endless}},
+		{"tbapl", "s", bound{max(1, q/8), b / 8}},
 		{"tbapl", "f", bound{max(1, q/2), endless}},
 		{"p", "wft", bound{m.crowdLimit, endless}},
 		{"dl", "", bound{max(1, q/8), endless}},

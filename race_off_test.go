@@ -1,5 +1,0 @@
-//go:build !race
-
-package segtier_test
-
-const raceDetector = false
