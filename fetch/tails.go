@@ -173,10 +173,15 @@ func (ts *tails) settle(t *tail, got *loaded, err error) {
 	t.size = got.loc.TailSize() + int64(len(got.tail.Table.Chunks))*4 + 1<<10
 	t.elem = ts.order.PushFront(t)
 	ts.bytes += t.size
-	// Once round they are spared if they are in use, lest those who use them keep us here.
+	ts.shrink(func(t *tail) bool { return t.used.Swap(false) })
+}
+
+// shrink evicts what is above the limit. Once round those that were used are spared, and no
+// longer, lest those who use them keep us here. The caller holds mu.
+func (ts *tails) shrink(used func(*tail) bool) {
 	for spared := ts.order.Len(); ts.bytes > ts.limit; spared-- {
 		last := ts.order.Back().Value.(*tail)
-		if last.used.Swap(false) && spared > 0 {
+		if used(last) && spared > 0 {
 			ts.order.MoveToFront(last.elem)
 			continue
 		}

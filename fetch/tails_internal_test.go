@@ -57,6 +57,29 @@ func TestTailsFoundWithoutTheLock(t *testing.T) {
 	}
 }
 
+// Where all tails are found again and again while there is too much of them, those go that
+// would go if none were: nobody waits until they are let alone.
+func TestTailsInUseAllTheTime(t *testing.T) {
+	var ts tails
+	ts.init(3 << 10)
+	for n := range byte(3) {
+		settled(&ts, segment.UUID{8: n, 15: n})
+	}
+	ts.limit = 2 << 10
+	asked := 0
+	ts.shrink(func(*tail) bool {
+		if asked++; asked > 100 {
+			t.Fatalf("tails that are in use are asked for the %dth time whether they are", asked)
+		}
+		return true // found once more since
+	})
+	for n, kept := range []bool{false, true, true} {
+		if got := ts.has(segment.UUID{8: byte(n), 15: byte(n)}); got != kept {
+			t.Errorf("tail %d is here: %v, want %v", n, got, kept)
+		}
+	}
+}
+
 // Whatever is joined, found and dropped, what is found is what is kept: also where two
 // tails want the same place.
 func TestTailsFoundAreKept(t *testing.T) {
