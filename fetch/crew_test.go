@@ -301,6 +301,44 @@ func TestWhoGoesAloneIsNotTakenAlong(t *testing.T) {
 	})
 }
 
+// Who goes by himself because something was damaged takes nobody along either, also none who
+// has come since: whose chunk it is that is damaged is not known yet.
+func TestWhoGoesAloneTakesNobodyAlong(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		_, chunk := even(1, 64)
+		gate, another := make(chan struct{}), make(chan struct{})
+		n := 0
+		crew, free := newCrew(t, 10, func(c storetest.Call) storetest.Fault {
+			if c.Off == 20*chunk {
+				return storetest.Fault{Kind: storetest.Wait, Gate: another}
+			}
+			if n++; n == 2 { // the second try of the three
+				return storetest.Fault{Kind: storetest.Wait, Gate: gate}
+			}
+			return storetest.Fault{}
+		})
+		defer crew.close()
+		free()
+		crew.look(&crew.wg, crew.all, 20)
+		close(gate)
+		synctest.Wait() // 20 has the slot, and the three wait for it
+		crew.look(&crew.wg, crew.all, 13)
+		if n := crew.ep.Stats().Waiting; n != 4 {
+			t.Errorf("%d wait, want the three and one more", n)
+		}
+		crew.forget()
+		close(another)
+		crew.wg.Wait()
+		got := crew.ranges(chunk)
+		if slices.ContainsFunc(got, func(g [2]int64) bool { return g[1]-g[0] != 1 }) || !slices.Contains(got, [2]int64{13, 14}) {
+			t.Errorf("chunk 10 was found to be damaged, and then the GETs %v were made", got)
+		}
+		if !errors.Is(crew.errs[0], fetch.ErrCorruption) || crew.errs[1] != nil || crew.errs[2] != nil {
+			t.Errorf("%v", crew.errs)
+		}
+	})
+}
+
 // A Stream's own runs are as long as it wants them.
 func TestAStreamsRunsStayWhatTheyAre(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

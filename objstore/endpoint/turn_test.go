@@ -143,6 +143,44 @@ func TestTakeKeepsToTheBounds(t *testing.T) {
 	})
 }
 
+// What is not read after all is for those who wait at once, not when the read ends.
+func TestWhatIsGivenBackIsForThoseWhoWait(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		data := content(1000)
+		gate := make(chan struct{})
+		e := open(t, storetest.Inject(filled(t, data), always(storetest.Fault{Kind: storetest.Wait, Gate: gate})), Options{BytesInFlight: 800})
+		busy, err := e.slots.acquireAs(t.Context(), want{n: 700}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reading sync.WaitGroup
+		start := func(turn func(*Turn) (int64, []Piece, error)) {
+			req := read(data, 500)
+			req.Turn = turn
+			reading.Go(func() {
+				if _, err := e.Read(t.Context(), req); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		fewer := read(data, 100).Pieces
+		start(func(*Turn) (int64, []Piece, error) { return 0, fewer, nil })
+		start(nil)
+		if st := e.Stats(); st.RequestsInFlight != 1 || st.Waiting != 2 {
+			t.Fatalf("%+v", st)
+		}
+		e.slots.release(busy)
+		synctest.Wait() // both would take 1000 bytes; one has asked for 100
+		if st := e.Stats(); st.RequestsInFlight != 2 || st.BytesInFlight != 600 || st.Waiting != 0 {
+			t.Errorf("%d requests of %d bytes in flight, %d wait; want both, of 600", st.RequestsInFlight, st.BytesInFlight, st.Waiting)
+		}
+		close(gate)
+		reading.Wait()
+		idle(t, e)
+	})
+}
+
 // What a request is widened by is paid for by the stream whose bytes they are, not by the
 // one whose turn it was.
 func TestWhoIsTakenAlongPays(t *testing.T) {
