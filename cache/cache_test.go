@@ -98,6 +98,9 @@ func check(t interface{ Fatalf(string, ...any) }, c *Cache) Stats {
 	if sum := st.Reserved + st.Filling + st.Window + st.Main + st.Detached; sum != st.Used {
 		t.Fatalf("ledger does not add up: %+v", st)
 	}
+	if st.Bound < 0 || st.Bound > st.Filling {
+		t.Fatalf("memory is taken for what is not to come: %+v", st)
+	}
 	if st.Used > st.Budget || st.Reserved < 0 || st.Filling < 0 || st.Window < 0 || st.Main < 0 || st.Detached < 0 {
 		t.Fatalf("ledger is impossible: %+v", st)
 	}

@@ -169,12 +169,14 @@ func TestMemoryOfAHungReadIsNotReused(t *testing.T) {
 	if st := check(t, c); st.Detached != 0 || st.Filling != 0 {
 		t.Fatalf("%+v", st)
 	}
-	if late := f.Buf(); len(late) != size {
-		t.Fatalf("%d bytes", len(late))
+	mapped := c.slabs.used
+	if late := f.Buf(); len(late) != size || c.slabs.used != mapped {
+		t.Fatalf("%d bytes, %d of slabs that nobody would give back", len(late), c.slabs.used-mapped)
 	}
+	check(t, c)
 	f.Release()
 	c.Close()
-	if st := check(t, c); st.Used != 0 {
+	if st := check(t, c); st.Used != 0 || st.Mapped != 0 {
 		t.Fatalf("%+v", st)
 	}
 }
