@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"time"
 
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/segment"
@@ -36,4 +37,16 @@ func (res *Result) Found() bool {
 	s.lanes.mu.Lock()
 	defer s.lanes.mu.Unlock()
 	return s.lane.cursor != nil
+}
+
+// Planned returns when it was last thought of what to fetch ahead of whom.
+func (r *Reader) Planned() (last time.Time) {
+	r.streams.mu.Lock()
+	defer r.streams.mu.Unlock()
+	for _, at := range r.streams.active {
+		if at.After(last) {
+			last = at
+		}
+	}
+	return last
 }
