@@ -241,6 +241,73 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+// More runs that were in vain are tried again later and later; after some that were not, soon
+// again. Who waited for nothing is let be for a moment before he gets more.
+func TestSearchWaitsBeforeItTriesAgain(t *testing.T) {
+	var q search
+	q.start(plenty, 1)
+	now := time.Unix(0, 0)
+	epoch := func(rate int64, waited bool) (raised bool) {
+		level := q.level
+		now = now.Add(time.Second)
+		stalled := time.Duration(0)
+		if waited {
+			stalled = time.Second
+		}
+		if q.read(rate, stalled, 0) {
+			q.judge(now, true)
+		}
+		return q.level > level
+	}
+	// between returns how many epochs go by until more is tried.
+	between := func(rate int64) (n int) {
+		for !epoch(rate, true) {
+			if n++; n > 1000 {
+				t.Fatal("more is never tried again")
+			}
+		}
+		return n
+	}
+	vain := func() (all []int) {
+		for range 7 {
+			epoch(1000, true) // no more than before
+			all = append(all, between(1000))
+		}
+		return all
+	}
+	if n := between(1000); n != 1 {
+		t.Errorf("%d epochs until more is tried, want the first that begins", n)
+	}
+	want := []int{4, 8, 16, 32, 64, 64, 64}
+	if got := vain(); !slices.Equal(got, want) {
+		t.Errorf("tried again after %v epochs, want %v", got, want)
+	}
+	epoch(2000, true) // which answers
+	if n := between(1000); n != 0 {
+		t.Errorf("%d epochs until more is tried after what was not in vain", n)
+	}
+	if got := vain(); !slices.Equal(got, want) {
+		t.Errorf("once it was not in vain, tried again after %v epochs, want %v", got, want)
+	}
+	epoch(2000, true)
+	if level := q.level; epoch(1000, false) || q.level != level-1 {
+		t.Errorf("level %d, from %d, where the reader waits for nothing", q.level, level)
+	}
+	if n := between(1000); n != 2 {
+		t.Errorf("%d epochs until more is tried after some were given back, want 2", n)
+	}
+	// What comes at once is no epoch yet: the clock would say that it was fast.
+	level, had := q.level, q.before
+	for range 3 {
+		if q.read(1000, 0, 0) {
+			q.judge(now, true)
+		}
+	}
+	if q.level != level || q.before != had || q.bytes != 3000 {
+		t.Errorf("level %d, from %d, judged by what took no time; %d bytes are left of the 3000", q.level, level, q.bytes)
+	}
+}
+
 // What is fetched in vain puts the brake on, and what is not lets it go again; the sooner
 // the less memory there is for it.
 func TestBrake(t *testing.T) {
