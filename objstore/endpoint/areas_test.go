@@ -279,6 +279,63 @@ func TestSlowStoreIsNoSlowArea(t *testing.T) {
 	})
 }
 
+// A directory that is slow beside one that is not stays slow, however often it answers at
+// last: its time is not what is usual. Where nothing else answers it is.
+func TestSlowIsNotUsualBesideWhatIsWell(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := newWards(t, func(ctx context.Context, dir string) error {
+			if dir == "well" {
+				return pause(ctx, 20*time.Millisecond)
+			}
+			return pause(ctx, 5*time.Second)
+		})
+		e := open(t, s, Options{Requests: 32})
+		ctx, cancel := context.WithCancel(t.Context())
+		well, gone := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		s.crowd(well, &wg, e, "well", 1)
+		s.crowd(ctx, &wg, e, "a", 16)
+		a := e.slots.area(forReads, "a/object")
+		_ = pause(ctx, 10*time.Second)
+		for i := range 120 {
+			if _ = pause(ctx, time.Second); !isSlowNow(e, a) {
+				t.Errorf("it is taken for well after %d s", 10+i)
+				break
+			}
+		}
+		gone()
+		_ = pause(ctx, time.Minute+30*time.Second)
+		if isSlowNow(e, a) {
+			t.Error("all that there is takes as long, and is taken for slow")
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+// All that is in flight is looked at now and then, not with each request that begins or ends.
+func TestLooksAreApart(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := newSlots(bound{64, 1 << 40}, bound{})
+		var looks []time.Time
+		for range 100 {
+			w := want{n: 1, area: s.area(forReads, "a/object")}
+			w, err := s.acquireAs(t.Context(), w, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.ended(w, wentWell)
+			if at := s.areas.looked; len(looks) == 0 || !at.Equal(looks[len(looks)-1]) {
+				looks = append(looks, at)
+			}
+			_ = pause(t.Context(), time.Millisecond)
+		}
+		if len(looks) != 5 {
+			t.Errorf("%d looks in 100 ms", len(looks))
+		}
+	})
+}
+
 // One request in many may be slow for reasons of its own.
 func TestOneSlowRequestIsNoSlowArea(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
