@@ -181,12 +181,14 @@ func (s *slots) leave(a *area) {
 	s.mu.Unlock()
 }
 
-// forgetAreas makes room for one more. Who is in use is spared.
+// forgetAreas makes room for one more. Who is in use is spared. That is who has calls: they
+// give their slots back before they end, and what a store keeps of an upload for longer counts
+// where it did, whoever is known.
 func (s *slots) forgetAreas() {
 	for e := s.areas.order.Front(); e != nil && len(s.areas.known) >= maxAreas; {
 		a := e.Value.(*area)
 		e = e.Next()
-		if a.calls == 0 && a.taken == ([nLines]bound{}) {
+		if a.calls == 0 {
 			s.areas.order.Remove(a.place)
 			delete(s.areas.known, a.key)
 		}

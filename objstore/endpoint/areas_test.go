@@ -429,3 +429,35 @@ func TestAreasAreBounded(t *testing.T) {
 		t.Error("one in use was forgotten, or reads and writes are one")
 	}
 }
+
+// A store may keep slots of an upload that has returned. When their directory is forgotten
+// meanwhile, and begins anew, they are given back all the same.
+func TestForgottenAreasGiveBack(t *testing.T) {
+	s := newSlots(bound{64, 1 << 40}, bound{})
+	old := s.area(forWrites, "late/object")
+	s.refused(old)
+	kept := want{line: writing, n: 100, area: old}
+	if err := s.acquire(t.Context(), kept); err != nil {
+		t.Fatal(err)
+	}
+	s.leave(old)
+	for i := range maxAreas {
+		s.leave(s.area(forReads, fmt.Sprintf("%d/object", i)))
+	}
+	anew := s.area(forWrites, "late/object")
+	if anew == old {
+		t.Error("it is not forgotten")
+	}
+	s.refused(anew)
+	s.limitWrites(1)
+	s.release(kept)
+	for i := range s.rooms {
+		if taken := s.rooms[i].taken; taken != (bound{}) {
+			t.Errorf("room %d: %+v are taken of nothing", i, taken)
+		}
+	}
+	if err := s.acquire(t.Context(), want{line: writing, n: 100, area: anew}); err != nil {
+		t.Error(err)
+	}
+	s.leave(anew)
+}
