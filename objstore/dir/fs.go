@@ -50,10 +50,7 @@ func (s *Store) mkdirs(dir string) error {
 		}
 		return nil
 	}
-	if errors.Is(err, fs.ErrNotExist) && path.Dir(dir) == "." {
-		return fmt.Errorf("the store's directory %s was removed: %w", s.root.Name(), err)
-	}
-	return err
+	return s.unlessGone(err)
 }
 
 func (s *Store) create(name string) (f *os.File, err error) {
@@ -61,7 +58,7 @@ func (s *Store) create(name string) (f *os.File, err error) {
 		f, err = s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, filePerm)
 		return err
 	})
-	return f, err
+	return f, s.unlessGone(err)
 }
 
 func (s *Store) write(f *os.File, name string, pos int64, block []byte) error {
@@ -123,6 +120,32 @@ func isAbsent(err error) bool {
 func unlessAbsent(err error) error {
 	if isAbsent(err) {
 		return nil
+	}
+	return err
+}
+
+// gone says so if the directory of the store is not at its path any more: removed, moved
+// away, not mounted, or another by now. That nothing is found in it says nothing of
+// what the store holds then.
+func (s *Store) gone() error {
+	was, err := s.root.Stat(".")
+	if err != nil {
+		return readError(err)
+	}
+	now, err := os.Stat(s.abs)
+	if err == nil && os.SameFile(was, now) || err != nil && !isAbsent(err) {
+		return nil
+	}
+	return fmt.Errorf("the store's directory %s was removed or replaced: bring it back, then open the store again", s.path)
+}
+
+// unlessGone returns err, or if it says that there is no such file, and the whole store is
+// not there, that.
+func (s *Store) unlessGone(err error) error {
+	if isAbsent(err) {
+		if gone := s.gone(); gone != nil {
+			return gone
+		}
 	}
 	return err
 }

@@ -26,7 +26,11 @@ func (s *Store) List(ctx context.Context, prefix, after string) iter.Seq2[objsto
 			}
 			return yield(s.info(name, fi), nil), nil
 		}
-		if _, err := w.dir(ctx, "."); err != nil {
+		err := s.gone()
+		if err == nil {
+			_, err = w.dir(ctx, ".")
+		}
+		if err != nil {
 			yield(objstore.Info{}, &objstore.Error{Op: "list", Key: prefix, Err: readError(err)})
 		}
 	}
@@ -49,7 +53,11 @@ func (s *Store) Uploads(ctx context.Context, prefix string) iter.Seq2[objstore.P
 			}
 			return yield(objstore.Pending{Key: key, ID: id, Started: fi.ModTime()}, nil), nil
 		}
-		if _, err := w.dir(ctx, "."); err != nil {
+		err := s.gone()
+		if err == nil {
+			_, err = w.dir(ctx, ".")
+		}
+		if err != nil {
 			yield(objstore.Pending{}, &objstore.Error{Op: "uploads", Key: prefix, Err: readError(err)})
 		}
 	}

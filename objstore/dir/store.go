@@ -31,6 +31,7 @@ type Options struct {
 type Store struct {
 	root *os.Root
 	path string // as given to Open, for messages
+	abs  string // the same from the root of the file system
 	opts Options
 
 	buffers sync.Pool // of *[blockSize]byte
@@ -69,11 +70,15 @@ func Open(path string, opts Options) (*Store, error) {
 	case !fi.IsDir():
 		return fail(errors.New("it is not a directory"))
 	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return fail(err)
+	}
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return fail(err)
 	}
-	s := &Store{root: root, path: path, opts: opts, uploads: make(map[*upload]context.CancelCauseFunc)}
+	s := &Store{root: root, path: path, abs: abs, opts: opts, uploads: make(map[*upload]context.CancelCauseFunc)}
 	s.buffers.New = func() any { return new([blockSize]byte) }
 	return s, nil
 }
@@ -143,7 +148,7 @@ func (s *Store) Stat(ctx context.Context, key string) (objstore.Info, error) {
 		} else if err == nil {
 			err = fmt.Errorf("%w: it is no regular file", objstore.ErrNotExist)
 		}
-		err = readError(err)
+		err = readError(s.unlessGone(err))
 	}
 	return objstore.Info{}, &objstore.Error{Op: "stat", Key: key, Err: err}
 }
@@ -187,7 +192,7 @@ func (s *Store) remove(ctx context.Context, key string) (bool, error) {
 		err = s.unlink(key)
 	}
 	if isAbsent(err) {
-		return false, nil
+		return false, s.gone()
 	}
 	return err == nil, writeError(err)
 }
@@ -234,13 +239,13 @@ func (s *Store) readOnly() error {
 func (s *Store) open(key string) (*os.File, os.FileInfo, error) {
 	// Looked at before it is opened: opening a pipe would wait for its writer.
 	if fi, err := s.root.Stat(key); err != nil {
-		return nil, nil, readError(err)
+		return nil, nil, readError(s.unlessGone(err))
 	} else if !fi.Mode().IsRegular() {
 		return nil, nil, fmt.Errorf("%w: it is no regular file", objstore.ErrNotExist)
 	}
 	f, err := s.root.Open(key)
 	if err != nil {
-		return nil, nil, readError(err)
+		return nil, nil, readError(s.unlessGone(err))
 	}
 	fi, err := f.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
@@ -248,7 +253,7 @@ func (s *Store) open(key string) (*os.File, os.FileInfo, error) {
 	}
 	if err != nil {
 		_ = f.Close() // nothing was written
-		return nil, nil, readError(err)
+		return nil, nil, readError(s.unlessGone(err))
 	}
 	return f, fi, nil
 }

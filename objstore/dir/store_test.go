@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,16 +97,42 @@ func TestOpenCreates(t *testing.T) {
 	holds(t, open(t, path, Options{Create: true}), "key", pattern(5))
 }
 
-// TestRootRemoved: who takes the directory away under an open store is told so.
+// TestRootRemoved: who takes the directory away under an open store is told so. Nobody is
+// told that there is no object, or that one is deleted, which would be damage, or the end of
+// it, to those who believe it.
 func TestRootRemoved(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "store")
-	s := open(t, path, Options{Create: true})
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	_, err := s.Upload(t.Context(), request("topic/key", pattern(5)))
-	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path+" was removed") {
-		t.Errorf("got %v", err)
+	for what, replaced := range map[string]bool{"removed": false, "another": true} {
+		t.Run(what, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "store")
+			s := open(t, path, Options{Create: true})
+			if _, err := s.Upload(t.Context(), request("topic/old", pattern(5))); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.RemoveAll(path); err != nil {
+				t.Fatal(err)
+			}
+			if replaced {
+				if err := os.Mkdir(path, dirPerm); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx := t.Context()
+			_, upload := s.Upload(ctx, request("topic/key", pattern(5)))
+			_, _, get := s.Get(ctx, "topic/old", 0, 5, objstore.GetOptions{})
+			_, stat := s.Stat(ctx, "topic/old")
+			var list, uploads error
+			for _, err := range s.List(ctx, "", "") {
+				list = err
+			}
+			for _, err := range s.Uploads(ctx, "") {
+				uploads = err
+			}
+			for call, err := range map[string]error{"upload": upload, "get": get, "stat": stat, "delete": s.Delete(ctx, "topic/old"), "list": list, "uploads": uploads} {
+				if err == nil || errors.Is(err, objstore.ErrNotExist) || !strings.Contains(err.Error(), path+" was removed or replaced") {
+					t.Errorf("%s: got %v", call, err)
+				}
+			}
+		})
 	}
 }
 
