@@ -120,16 +120,15 @@ func (g *ledger) take(n int64) bool {
 // trim evicts what is above the budget, as far as nobody leases it, and keeps
 // the pressure on as long as that is not enough. The caller holds mu.
 func (g *ledger) trim() {
+	if !g.over && g.used() > g.budget {
+		g.over = true
+		g.pressure.Add(1) // before looking for something to evict; see entry.release
+	}
 	for g.used() > g.budget && g.evict() {
 	}
-	if over := g.used() > g.budget; over != g.over {
-		if g.over = over; over {
-			g.pressure.Add(1)
-			for g.used() > g.budget && g.evict() { // what was released just before
-			}
-		} else {
-			g.pressure.Add(-1)
-		}
+	if g.over && g.used() <= g.budget {
+		g.over = false
+		g.pressure.Add(-1)
 	}
 }
 
