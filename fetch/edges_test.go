@@ -3,11 +3,13 @@ package fetch_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/fetch"
@@ -332,4 +334,25 @@ func TestLineageThatIsNone(t *testing.T) {
 	for i := range many {
 		many[i].Result.Release()
 	}
+}
+
+// Who waits for memory until his time is over is told so: it is nothing that a store could
+// do something about.
+func TestWaitsForMemoryAreNamed(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		log, chunk := even(2, 8)
+		x := newTier(t, log, tierOptions{chunk: chunk, memory: 2 * chunk})
+		defer x.close()
+		var held, res fetch.Result
+		defer held.Release()
+		if err := x.reader.Fetch(t.Context(), x.request(0, int(2*chunk)), &held); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		err := x.reader.Fetch(ctx, x.request(held.NextOffset(), 1), &res)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), fmt.Sprintf("waited 300ms for %d bytes of memory", chunk)) {
+			t.Errorf("got %v", err)
+		}
+	})
 }

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"fmt"
 	"math"
 
 	"github.com/segtier/segtier/metadata"
@@ -13,7 +14,7 @@ type TimeRequest struct {
 	Partition segment.Partition
 	Lineage   segment.Lineage // as in Request
 	LogStart  int64           // records below it do not count
-	Time      int64           // ms since 1970; of Kafka's -1 (latest), -2 (earliest) and so on nothing is known here
+	Time      int64           // ms since 1970, ≥ 0; Kafka's -1 (latest), -2 (earliest) and so on are the host's to answer
 	Tenant    string          // as in Request
 }
 
@@ -34,6 +35,9 @@ type TimePosition struct {
 // to the hole, where it ends for Fetch too.
 func (r *Reader) OffsetForTime(ctx context.Context, req TimeRequest) (TimePosition, error) {
 	none := TimePosition{Offset: -1, Timestamp: -1, LeaderEpoch: -1}
+	if req.Time < 0 {
+		return none, fmt.Errorf("fetch: an offset of %v for time %d: times are milliseconds since 1970; Kafka's special ones, such as -1 for the latest, are the host's to answer", req.Partition, req.Time)
+	}
 	rd := reading{r: r, p: req.Partition, lineage: req.Lineage, logStart: req.LogStart, tenant: req.Tenant}
 	if err := rd.look(); err != nil {
 		return none, err

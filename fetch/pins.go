@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/objstore/endpoint"
@@ -173,7 +174,7 @@ func (r *Reader) queue(ctx context.Context, p *pins, must int) error {
 	return nil
 }
 
-// reserve waits for memory. Close ends the wait.
+// reserve waits for memory, and says that it did if ctx ends before. Close ends the wait.
 func (r *Reader) reserve(ctx context.Context, n int64, room *cache.Reservation) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	j := &job{cancel: cancel}
@@ -182,14 +183,19 @@ func (r *Reader) reserve(ctx context.Context, n int64, room *cache.Reservation) 
 		return ErrClosed
 	}
 	defer r.end(j)
+	began := time.Now()
 	err := r.cache.Reserve(ctx, n, room)
 	switch {
+	case err == nil:
 	case errors.Is(err, cache.ErrTooLarge):
 		return fmt.Errorf("%w: %w", ErrBatchTooLarge, err)
 	case errors.Is(err, cache.ErrClosed):
 		return ErrClosed
+	default:
+		return fmt.Errorf("waited %v for %d bytes of memory: Results that are not released, and reads in progress, hold all of the budget: %w",
+			time.Since(began).Round(time.Millisecond), n, err)
 	}
-	return err
+	return nil
 }
 
 // await waits for the next leased chunk.

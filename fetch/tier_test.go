@@ -375,6 +375,12 @@ func (x *tier) everyTime(starts ...int64) {
 			got, err := x.reader.OffsetForTime(context.Background(), fetch.TimeRequest{
 				Partition: x.log.Partition, Lineage: x.log.Epochs, LogStart: start, Time: ts,
 			})
+			if ts < 0 {
+				if err == nil {
+					t.Fatalf("time %d is taken for a time: %+v", ts, got)
+				}
+				continue
+			}
 			if err != nil {
 				t.Fatalf("time %d from %d: %v", ts, start, err)
 			}

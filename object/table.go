@@ -59,11 +59,6 @@ func (t Table) LogSize() int64 {
 // or, if the offsets have a gap, in a later chunk, or there is none. It is 0 for
 // an offset before the first batch. The table must not be empty.
 //
-// Batches of one log are much alike, so it guesses where offset is between the first and the
-// last, and looks around there, further and further away: two entries beside each
-// other, mostly, where halving needs ten that are hardly ever in the processor's first cache,
-// and of which no branch is predictable.
-//
 // Batches of one log are much alike, so it guesses where offset is between the first and
 // the last, and looks around there: at two entries beside each other, mostly, where
 // halving needs ten that are rarely in the processor's first cache, and as many branches

@@ -90,6 +90,9 @@ func (s *slots) adjust(w *want, n int64) {
 	if w.area != nil {
 		w.area.taken[w.line].bytes += n
 	}
+	if w.seat > 0 {
+		s.areas.seats[w.seat-1].size += n
+	}
 	if w.tenant != "" {
 		s.tenant(w.tenant).taken.bytes += n
 	}
