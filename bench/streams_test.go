@@ -295,3 +295,41 @@ func TestThousandStreams(t *testing.T) {
 	}
 	t.Logf("%d data GETs, %d tails, %+v", st.DataGets, st.TailGets, mine)
 }
+
+// More readers than there is memory for a chunk each, all of them at the pace of their
+// records: who takes less than a chunk at a time has it fetched anew each time, since the
+// others' have come in between. No read makes more than a GET of data, and reads of whole
+// chunks make no more than anybody would.
+func TestPacedStreamsInLittleMemory(t *testing.T) {
+	const mib, streams, memory = 1 << 20, 100, 25 * 1 << 20
+	for _, maxBytes := range []int{64 << 10, 256 << 10, mib} {
+		bubble.Test(t, func(t *testing.T) {
+			l := &line{first: 30 * time.Millisecond, connection: 60 * mib, link: 1000 * mib}
+			tier, r, done := l.open(t, memory, weather.Spec{Partitions: streams, SegmentBytes: 4 * mib})
+			var running sync.WaitGroup
+			for p := range streams {
+				running.Go(func() {
+					var res fetch.Result
+					defer res.Release()
+					for offset := int64(0); offset < tier.EndOffset()/4; {
+						if err := r.Fetch(t.Context(), fetch.Request{Partition: tier.Partition(p), Offset: offset, MaxBytes: maxBytes}, &res); err != nil {
+							t.Error(err)
+							return
+						}
+						offset = res.NextOffset()
+						res.Release()
+						<-time.After(time.Second + time.Duration(p)*time.Millisecond)
+					}
+				})
+			}
+			running.Wait()
+			st := r.Stats()
+			done()
+			t.Logf("reads of %d KiB: %.2f GETs each, %.1f bytes fetched for each that is read",
+				maxBytes>>10, float64(st.DataGets)/float64(st.Fetches), float64(st.DataBytes)/float64(st.Bytes))
+			if st.DataGets > st.Fetches*11/10 || maxBytes == mib && st.DataBytes > st.Bytes*12/10 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}

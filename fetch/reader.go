@@ -20,8 +20,10 @@ import (
 // Options of a Reader. The zero value is the default of every field.
 type Options struct {
 	// TailBytes is how much memory the tails of segments (chunk tables,
-	// transaction indexes, histories) may take, in bytes; 0 is 32 MiB. It is
-	// beside the budget of the cache. A tail of a 1 GiB segment takes some 40 KiB.
+	// transaction indexes, histories) may take that are kept for the next fetch, in bytes; 0 is
+	// 32 MiB. It is beside the budget of the cache. A tail takes some 40 bytes for each chunk
+	// of its segment: 40 KiB for 1 GiB in chunks of 1 MiB. What fetches in progress use is
+	// beside it.
 	TailBytes int64
 	// RunBytes bounds one GET for data, in bytes, up to 1 GiB; 0 is 16 MiB, or a sixteenth
 	// of the endpoint's BytesInFlight if that is less, but a MiB at least. It is what

@@ -81,7 +81,10 @@ func (res *Result) begin() *holding {
 }
 
 // Release gives the memory back. What the Result has handed out must not be used
-// any more. It may be called more than once.
+// any more: others' batches may be in there soon, and once the cache is closed a touch ends
+// the process. Built with the tag segtier_poison, released memory is overwritten, and who
+// uses it sees that at once. Release may be called more than once; methods of a Result that
+// was released answer as those of an empty one.
 func (res *Result) Release() {
 	in := res.in
 	// One wins, also of two that release copies at the same moment.
@@ -157,7 +160,7 @@ func (res *Result) NextOffset() int64 {
 }
 
 // AppendTo appends the batches to bufs, without copying them: the memory is the
-// Result's, must not be modified, and is valid until Release.
+// Result's, must not be modified, and is valid until Release, and not a moment longer.
 func (res *Result) AppendTo(bufs net.Buffers) net.Buffers {
 	if in := res.held(); in != nil {
 		return append(bufs, in.parts...)
