@@ -30,7 +30,8 @@ type Options struct {
 	// MemoryBytes is the greatest number of bytes of segment data held in memory
 	// for reads: cached, in flight and leased by results. 0 is a quarter of what the process
 	// may use, by its control group or the machine. It lies outside Go's heap on
-	// Linux, where GOMEMLIMIT does not see it: lower that by as much.
+	// Linux, where GOMEMLIMIT does not see it: lower that by as much. Two chunks
+	// (ChunkSize) are the least: reading a batch across them takes both.
 	// See Tier.SetMemoryBytes.
 	MemoryBytes int64
 
@@ -97,20 +98,27 @@ func (o *Options) validate() error {
 		return errors.New("segtier: Options.Store is required")
 	case o.Metadata == nil:
 		return errors.New("segtier: Options.Metadata is required")
-	case o.MemoryBytes < 0:
-		return fmt.Errorf("segtier: Options.MemoryBytes is %d: write 0 for the default, or more", o.MemoryBytes)
 	}
 	if err := (transfer.ScanOptions{ChunkSize: o.ChunkSize, PartSize: o.PartSize}).Validate(); err != nil {
 		return fmt.Errorf("segtier: %w", err)
 	}
-	chunk := o.ChunkSize
-	if chunk == 0 {
-		chunk = object.DefaultChunkSize
+	if o.ChunkSize == 0 {
+		o.ChunkSize = object.DefaultChunkSize
 	}
-	if o.MemoryBytes != 0 && o.MemoryBytes < 2*chunk {
-		return fmt.Errorf("segtier: Options.MemoryBytes is %d: two chunks of %d bytes at least, which reading a batch across them takes", o.MemoryBytes, chunk)
+	var err error
+	o.MemoryBytes, err = memoryBytes(o.MemoryBytes, o.ChunkSize)
+	return err
+}
+
+// memoryBytes returns the budget that n stands for, or what is wrong with it.
+func memoryBytes(n, chunk int64) (int64, error) {
+	switch least := 2 * chunk; {
+	case n == 0:
+		return max(cache.DefaultMemoryBytes(), least), nil
+	case n < least:
+		return 0, fmt.Errorf("segtier: Options.MemoryBytes is %d: write 0 for the default, or %d at least, two chunks of %d bytes, which reading a batch across them takes", n, least, chunk)
 	}
-	return nil
+	return n, nil
 }
 
 // Tier is the object-store tier of a broker's partitions: it copies closed
@@ -126,6 +134,7 @@ type Tier struct {
 	labels bool // see Options.ProfileLabels
 	now    func() time.Time
 	pace   int // see Options.DeletesPerSecond
+	chunk  int64
 	log    *slog.Logger
 	close  func() error
 }
@@ -139,10 +148,7 @@ func Open(ctx context.Context, o Options) (*Tier, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if o.MemoryBytes == 0 {
-		o.MemoryBytes = max(cache.DefaultMemoryBytes(), 2*o.ChunkSize)
-	}
-	t := &Tier{meta: o.Metadata, labels: o.ProfileLabels, now: o.Now, pace: o.DeletesPerSecond, log: o.Logger}
+	t := &Tier{chunk: o.ChunkSize, meta: o.Metadata, labels: o.ProfileLabels, now: o.Now, pace: o.DeletesPerSecond, log: o.Logger}
 	t.close = sync.OnceValue(t.shut)
 	var err error
 	t.ep, err = endpoint.New(o.Store, endpoint.Options{
@@ -285,11 +291,14 @@ func (t *Tier) Announce(p segment.Partition, offset int64) *fetch.Cursor {
 // fetch.Reader.Stream.
 func (t *Tier) Stream(req fetch.Request) *fetch.Stream { return t.reader.Stream(req) }
 
-// SetMemoryBytes changes Options.MemoryBytes while the Tier is in use; 0 is
-// cache.DefaultMemoryBytes. What no result holds is given back at once, the rest as
-// results are released; see cache.Cache.SetMemoryBytes. Unlike Open it takes less than
-// two chunks too: a batch that needs more is fetch.ErrBatchTooLarge then.
+// SetMemoryBytes changes Options.MemoryBytes while the Tier is in use; what that may be
+// holds here too. What no result holds is given back at once, the rest as
+// results are released; see cache.Cache.SetMemoryBytes. On an error the budget is what it was.
 func (t *Tier) SetMemoryBytes(n int64) error {
+	n, err := memoryBytes(n, t.chunk)
+	if err != nil {
+		return err
+	}
 	if err := t.cache.SetMemoryBytes(n); err != nil {
 		return fmt.Errorf("segtier: %w", err)
 	}
@@ -380,6 +389,9 @@ func (t *Tier) View(p segment.Partition) (*metadata.View, error) { return t.meta
 // is. A host may delete its local segments that end at or below it. On an error
 // it may delete nothing. lineage nil is the newest history in metadata.
 func (t *Tier) CopiedUpTo(p segment.Partition, lineage segment.Lineage, logStart int64) (int64, error) {
+	if err := lineage.Validate(); err != nil {
+		return logStart - 1, fmt.Errorf("segtier: the lineage of %s: %w", p, err)
+	}
 	view, err := t.meta.View(p)
 	if err != nil {
 		return logStart - 1, err

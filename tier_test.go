@@ -2,15 +2,19 @@ package segtier_test
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 
 	"github.com/segtier/segtier"
+	"github.com/segtier/segtier/fetch"
 	"github.com/segtier/segtier/internal/testseg"
 	"github.com/segtier/segtier/lifecycle"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/metadata/metadatatest"
 	"github.com/segtier/segtier/objstore/storetest"
+	"github.com/segtier/segtier/segment"
 )
 
 var writer = metadata.Writer{BrokerID: 1, LeaderEpoch: 1 << 20}
@@ -56,6 +60,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"Options.MemoryBytes is -1": {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), MemoryBytes: -1},
 		"ChunkSize is":              {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), ChunkSize: 1 << 40},
 		"two chunks":                {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), MemoryBytes: 1 << 20},
+		"8192 at least":             {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), MemoryBytes: 1, ChunkSize: 4096},
 		"Requests is negative: -1":  {Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), Requests: -1},
 	} {
 		if tier, err := segtier.Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), names) {
@@ -95,6 +100,67 @@ func TestOptionsReachTheirPackages(t *testing.T) {
 		} else if !strings.Contains(err.Error(), name) {
 			t.Errorf("%s is not what this is about: %v", name, err)
 		}
+	}
+}
+
+// The memory budget is held to the same bounds while a Tier is in use as when it is opened,
+// and one that is refused changes nothing.
+func TestMemoryBytesInUse(t *testing.T) {
+	log := testseg.Random(2, testseg.Options{Segments: 1})
+	tier, err := segtier.Open(t.Context(), segtier.Options{
+		Store: storetest.NewMem(), Metadata: metadatatest.NewMem(), ChunkSize: 4096, MemoryBytes: math.MaxInt64,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tier.Close()
+	if _, err := tier.Copy(t.Context(), log.Segments[0], writer); err != nil {
+		t.Fatal(err)
+	}
+	info := log.Segments[0].Info()
+	var res fetch.Result
+	defer res.Release()
+	served := func() {
+		t.Helper()
+		if err := tier.Fetch(t.Context(), fetch.Request{Partition: info.Partition, Offset: info.StartOffset}, &res); err != nil {
+			t.Error(err)
+		}
+	}
+	served()
+	before := tier.Stats().Cache
+	for _, n := range []int64{1, 8191, -1, math.MinInt64} {
+		err := tier.SetMemoryBytes(n)
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("Options.MemoryBytes is %d", n)) || !strings.Contains(err.Error(), "8192 at least") {
+			t.Errorf("%d bytes: %v does not name the option and its least value", n, err)
+		}
+	}
+	if now := tier.Stats().Cache; now.Budget != before.Budget || now.Used != before.Used || now.Chunks != before.Chunks {
+		t.Errorf("what was refused has changed %+v to %+v", before, now)
+	}
+	for _, n := range []int64{8192, 0, math.MaxInt64} {
+		if err := tier.SetMemoryBytes(n); err != nil {
+			t.Error(err)
+		}
+		served()
+	}
+}
+
+// By a lineage that is none nobody is told what he may delete.
+func TestFrontierOfNoLineage(t *testing.T) {
+	log := testseg.Random(2, testseg.Options{Segments: 1})
+	tier, err := segtier.Open(t.Context(), segtier.Options{Store: storetest.NewMem(), Metadata: metadatatest.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tier.Close()
+	if _, err := tier.Copy(t.Context(), log.Segments[0], writer); err != nil {
+		t.Fatal(err)
+	}
+	info := log.Segments[0].Info()
+	backwards := append(segment.Lineage{{Epoch: math.MaxInt32, Start: info.EndOffset}}, log.Epochs...)
+	n, err := tier.CopiedUpTo(info.Partition, backwards, info.StartOffset)
+	if err == nil || n != info.StartOffset-1 {
+		t.Errorf("frontier %d (%v), want none and an error", n, err)
 	}
 }
 

@@ -9,8 +9,9 @@ import (
 // Options configures a Cache.
 type Options struct {
 	// MemoryBytes is the budget for chunks: resident, being filled, promised and
-	// leased, in bytes. 0 is DefaultMemoryBytes. It must hold the largest batch that is to
-	// be read, with the chunks it begins and ends in.
+	// leased, in bytes. 0 is DefaultMemoryBytes; more than a PiB counts as that. It must hold
+	// the largest batch that is to be read, with the chunks it begins and ends in, or that is
+	// ErrTooLarge. How long chunks are is their reader's to know: segtier.Options has a least.
 	MemoryBytes int64
 
 	// OnHeap has chunks lie in Go's heap, where the garbage collector counts them
@@ -19,6 +20,9 @@ type Options struct {
 	OnHeap bool
 }
 
+// mostMemoryBytes is more than there is: some budgets of it are still a number of bytes.
+const mostMemoryBytes = 1 << 50
+
 func (o Options) validate() (Options, error) {
 	if o.MemoryBytes < 0 {
 		return o, fmt.Errorf("cache: MemoryBytes is %d, want 0 (default) or more", o.MemoryBytes)
@@ -26,6 +30,7 @@ func (o Options) validate() (Options, error) {
 	if o.MemoryBytes == 0 {
 		o.MemoryBytes = DefaultMemoryBytes()
 	}
+	o.MemoryBytes = min(o.MemoryBytes, mostMemoryBytes)
 	return o, nil
 }
 
@@ -77,7 +82,7 @@ func (c *Cache) MemoryBytes() int64 { return c.ledger.budgetNow.Load() }
 type Outcome uint8
 
 const (
-	Missing Outcome = iota // absent, and not enough reserved to lead; nothing was acquired
+	Missing Outcome = iota // absent, and not enough reserved to lead, or no size at all; nothing was acquired
 	Hit                    // resident: the lease has its bytes
 	Joined                 // another's fill is on its way: Wait
 	Led                    // absent: the Fill is yours to run or hand over, the lease to Wait for
@@ -147,7 +152,7 @@ func (c *Cache) lead(k *Key, hash uint64, size int64, r *Reservation, l *Lease) 
 		lost = e
 		s.mu.Lock()
 	}
-	if s.closed || r == nil || r.n < size {
+	if s.closed || r == nil || size <= 0 || r.n < size {
 		s.mu.Unlock()
 		return Missing, Fill{}
 	}

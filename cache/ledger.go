@@ -176,6 +176,9 @@ func (c *Cache) bury(gone *entry, due int64) {
 // TryReserve adds n bytes to r if that is possible at once without overtaking
 // anybody in Reserve.
 func (c *Cache) TryReserve(n int64, r *Reservation) bool {
+	if n < 0 {
+		return false
+	}
 	g := &c.ledger
 	g.mu.Lock()
 	ok := !g.closed && len(g.queue) == 0 && g.take(n)
@@ -192,6 +195,9 @@ func (c *Cache) TryReserve(n int64, r *Reservation) bool {
 // cause of ctx.
 func (c *Cache) Reserve(ctx context.Context, n int64, r *Reservation) error {
 	r.Release()
+	if n < 0 {
+		return fmt.Errorf("cache: %d bytes cannot be reserved", n)
+	}
 	g := &c.ledger
 	g.mu.Lock()
 	switch {

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"testing"
 	"testing/fstest"
@@ -120,6 +121,54 @@ func TestSetMemoryBytes(t *testing.T) {
 		}
 		r.Release()
 	})
+}
+
+// More than there can be is no other than very much: nothing that is computed from a budget
+// overflows.
+func TestBoundlessMemory(t *testing.T) {
+	c, err := New(Options{MemoryBytes: math.MaxInt64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, n := range []int64{math.MaxInt64, 4096, math.MaxInt64} {
+		if err := c.SetMemoryBytes(n); err != nil {
+			t.Fatal(err)
+		}
+		if n := c.MemoryBytes(); n*forgottenAfter < n {
+			t.Errorf("some budgets of %d bytes are less than one", n)
+		}
+	}
+	if g := &c.ledger; g.mainTarget < 0 || g.mainTarget > g.budget {
+		t.Errorf("main has %d of %d bytes", g.mainTarget, g.budget)
+	}
+}
+
+// Of less than nothing nothing is reserved, and nothing led.
+func TestLessThanNothing(t *testing.T) {
+	c := open(t, 4)
+	defer c.Close()
+	for _, n := range []int64{-1, math.MinInt64} {
+		var r Reservation
+		if c.TryReserve(n, &r) || r.Bytes() != 0 {
+			t.Errorf("%d bytes were reserved", n)
+		}
+		if err := c.Reserve(t.Context(), n, &r); err == nil || errors.Is(err, ErrTooLarge) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+	var r Reservation
+	if !c.TryReserve(2*size, &r) {
+		t.Fatal("there is room")
+	}
+	for _, n := range []int{0, -size} {
+		var l Lease
+		if o, _ := c.Acquire(key(1, 1), n, &r, &l); o != Missing {
+			t.Errorf("a chunk of %d bytes: %v", n, o)
+		}
+	}
+	r.Release()
+	check(t, c)
 }
 
 // The budget may change while somebody is told that he asks for more than that; the race

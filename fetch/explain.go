@@ -82,6 +82,9 @@ type ExplainedGet struct {
 // nothing is in memory. It reads as much as that and fails as Fetch does.
 func (r *Reader) Explain(ctx context.Context, req Request) (Explanation, error) {
 	rd := reading{r: r, p: req.Partition, lineage: req.Lineage, logStart: req.LogStart, local: req.LocalLogStart, tenant: req.Tenant}
+	if err := req.validate(); err != nil {
+		return Explanation{}, err
+	}
 	if err := rd.look(); err != nil {
 		return Explanation{}, err
 	}

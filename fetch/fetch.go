@@ -15,6 +15,9 @@ import (
 // It waits for the store and for memory as long as ctx allows; what it had
 // started goes on when ctx ends, for the next try.
 func (r *Reader) Fetch(ctx context.Context, req Request, res *Result) error {
+	if res == nil {
+		return errNoResult
+	}
 	if r.o.Events.Fetched != nil {
 		return r.tell(ctx, req, res)
 	}
@@ -31,7 +34,10 @@ type terms struct {
 func (r *Reader) fetch(ctx context.Context, req *Request, res *Result, t terms) error {
 	in := res.begin()
 	rd := reading{r: r, p: req.Partition, lineage: req.Lineage, logStart: req.LogStart, local: req.LocalLogStart, terms: t, tenant: req.Tenant}
-	err := rd.look()
+	err := req.validate()
+	if err == nil {
+		err = rd.look()
+	}
 	if err == nil {
 		err = rd.fill(ctx, req, in)
 	}

@@ -32,6 +32,10 @@ func (rd *reading) look() error {
 	if rd.r.closed.Load() {
 		return ErrClosed
 	}
+	if rd.p.TopicID.IsZero() || rd.p.Number < 0 {
+		// Nobody has told what to read, and so nothing is there.
+		return fmt.Errorf("fetch: partition %s/%d with topic id %v: a topic id and a number from 0 on are needed", rd.p.Topic, rd.p.Number, rd.p.TopicID)
+	}
 	if err := rd.lineage.Validate(); err != nil {
 		// Its answers would be wrong, such as that the tier ends here.
 		return fmt.Errorf("fetch: the lineage that is asked for: %w", err)
@@ -44,6 +48,7 @@ func (rd *reading) look() error {
 	// The host may not know yet that the log start has moved: retention moves it
 	// in metadata before it deletes anything.
 	rd.logStart = max(rd.logStart, view.LogStart())
+	rd.local = max(rd.local, 0)
 	if rd.lineage == nil {
 		rd.lineage = view.Lineage()
 	}

@@ -103,6 +103,7 @@ func TestNowhere(t *testing.T) {
 		"being deleted before what is":     {segs: []*metadata.Segment{seg(deleting, 0, 99), seg(finished, 200, 299)}, offset: 50, want: fetch.ErrSkipped, next: 100},
 		"being deleted, in the local log":  {segs: []*metadata.Segment{seg(deleting, 0, 99), seg(finished, 100, 199)}, local: 50, offset: 50, want: fetch.ErrEndOfTier, next: 50},
 		"being deleted, the rest is local": {segs: []*metadata.Segment{seg(deleting, 0, 99)}, local: 70, offset: 50, want: fetch.ErrSkipped, next: 70},
+		"being deleted, local log of -1":   {segs: []*metadata.Segment{seg(deleting, 0, 99), seg(finished, 100, 199)}, local: -1, offset: 50, want: fetch.ErrSkipped, next: 100},
 		"before the earliest, local":       {segs: []*metadata.Segment{seg(finished, 100, 199)}, local: 10, offset: 50, want: fetch.ErrEndOfTier, next: 50},
 		"behind the last, not local":       {segs: []*metadata.Segment{seg(finished, 0, 99)}, local: 200, offset: 100, want: fetch.ErrUnavailable},
 		"deleted and copied again":         {segs: []*metadata.Segment{seg(deleted, 0, 99), seg(deleting, 100, 199), seg(finished, 50, 149)}, local: 400, offset: 20, want: fetch.ErrSkipped, next: 50},

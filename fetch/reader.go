@@ -94,7 +94,7 @@ type Request struct {
 	LogStart int64 // first offset that exists; below it is out of range
 	Offset   int64 // where to read from
 
-	// LocalLogStart is the first offset in the host's local log, 0 if that is not
+	// LocalLogStart is the first offset in the host's local log, 0 or less if that is not
 	// known or nothing was deleted there yet. With it nobody waits for ever at
 	// offsets that are nowhere any more: see "Holes" in the package comment.
 	LocalLogStart int64
@@ -117,6 +117,21 @@ type Request struct {
 
 	stream *stream // whose read this is, if it is a Stream's
 }
+
+// validate names what is not among the values that there are. What look finds of the rest is
+// its to tell.
+func (req *Request) validate() error {
+	switch {
+	case req.Hint > TimeQuery:
+		return fmt.Errorf("fetch: Request.Hint is %d: there are Detect (0) to TimeQuery (%d)", req.Hint, TimeQuery)
+	case req.Isolation > ReadCommitted:
+		return fmt.Errorf("fetch: Request.Isolation is %d: there are ReadUncommitted (0) and ReadCommitted (%d)", req.Isolation, ReadCommitted)
+	}
+	return nil
+}
+
+// errNoResult: there is nowhere to put what is read.
+var errNoResult = errors.New("fetch: the Result is nil")
 
 // limit is MaxBytes, at least 1, and little enough to be added to a position of a log.
 func (req *Request) limit() int64 { return min(max(int64(req.MaxBytes), 1), math.MaxInt64/4) }

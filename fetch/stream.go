@@ -42,6 +42,9 @@ func (r *Reader) Stream(req Request) *Stream {
 // does, and does not move then: an EndOfTierError is the end for now, after a
 // SkippedError go on with SeekTo.
 func (s *Stream) Next(ctx context.Context, res *Result) error {
+	if res == nil {
+		return errNoResult
+	}
 	s.mu.Lock()
 	closed := s.closed
 	s.mu.Unlock()

@@ -99,6 +99,9 @@ func (c *Copier) Close() { c.gate.close() }
 // *transfer.OwnerError, objstore.ErrFull, metadata.ErrFenced, *OrderError, and
 // so on; docs/errors.md has them all.
 func (c *Copier) Copy(ctx context.Context, src segment.Source, w metadata.Writer) (*metadata.Segment, error) {
+	if src == nil {
+		return nil, errors.New("copier: Copy without a source")
+	}
 	info := src.Info()
 	ctx, leave, err := c.gate.enter(ctx)
 	if err != nil {
@@ -130,6 +133,13 @@ func (c *Copier) copy(ctx context.Context, src segment.Source, info segment.Info
 	}
 	if err := c.checkOwner(ctx); err != nil {
 		return nil, false, err
+	}
+	if info.StartOffset < 0 {
+		// No copy could ever be in its place, and it would hold back all others.
+		return nil, false, &transfer.ScanError{
+			Partition: info.Partition, StartOffset: info.StartOffset, File: segment.Log, Pos: -1,
+			Err: fmt.Errorf("%w: offsets %d to %d", transfer.ErrCorruptSegment, info.StartOffset, info.EndOffset),
+		}
 	}
 	turn, err := c.order.enter(ctx, info.Partition, info.StartOffset, info.EndOffset)
 	if err != nil {

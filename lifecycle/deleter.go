@@ -137,8 +137,14 @@ func (d *Deleter) Delete(ctx context.Context, w metadata.Writer, segs ...*metada
 	if len(segs) == 0 {
 		return nil
 	}
-	p := segs[0].Partition
-	for _, s := range segs {
+	var p segment.Partition
+	for i, s := range segs {
+		if s == nil {
+			return fmt.Errorf("deletion of %d segments: number %d is nil", len(segs), i)
+		}
+		if i == 0 {
+			p = s.Partition
+		}
 		if s.Partition != p {
 			return fmt.Errorf("deletion of segments of %s and %s: they must be of one partition", p, s.Partition)
 		}
@@ -181,6 +187,9 @@ func (d *Deleter) DeletePartition(ctx context.Context, p segment.Partition, w me
 
 // run runs one call.
 func (d *Deleter) run(ctx context.Context, p segment.Partition, f func(context.Context, *job) error) error {
+	if err := p.Validate(); err != nil {
+		return fmt.Errorf("deletion in %s: %w", p, err)
+	}
 	ctx, leave, err := d.gate.enter(ctx)
 	if err != nil {
 		return err

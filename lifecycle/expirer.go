@@ -264,6 +264,9 @@ func (e *Expirer) moveLogStart(ctx context.Context, req *ExpireRequest, to int64
 // need not copy such a segment, if it moves its own log start above it: a segment
 // that is left out and stays above the log start is a hole.
 func (e *Expirer) Outlived(info segment.Info, maxTimestamp, retentionMs int64) (bool, error) {
+	if err := info.Partition.Validate(); err != nil {
+		return false, err
+	}
 	view, err := e.d.meta.View(info.Partition)
 	if err != nil {
 		return false, err

@@ -70,6 +70,9 @@ func (o ScanOptions) validate() (ScanOptions, error) {
 // checks every batch's CRC, that the batches lie in the segment's range, and
 // that the indexes agree with the log. What it refuses is a *ScanError.
 func Scan(ctx context.Context, src segment.Source, o ScanOptions) (*Plan, error) {
+	if src == nil {
+		return nil, errors.New("transfer: Scan without a source")
+	}
 	o, err := o.validate()
 	if err != nil {
 		return nil, err

@@ -42,6 +42,9 @@ type UploadOptions struct {
 // store cannot prove that it holds what was sent, *DamageError if it reads back
 // wrong, and the store's error otherwise. There is no receipt then.
 func Upload(ctx context.Context, ep *endpoint.Endpoint, src segment.Source, p *Plan, h object.Header, o UploadOptions) (Receipt, error) {
+	if src == nil || p == nil {
+		return Receipt{}, errors.New("transfer: Upload needs a source and the plan of its Scan")
+	}
 	if err := p.agrees(&h); err != nil {
 		return Receipt{}, err
 	}

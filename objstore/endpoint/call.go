@@ -70,8 +70,14 @@ func (c *call) outcome(err error) outcome {
 // errStalled is the cause with which the progress timeout ends a context.
 var errStalled = errors.New("no progress")
 
+// errNoEndpoint: the Endpoint is nil.
+var errNoEndpoint = errors.New("endpoint: there is none: it is nil")
+
 // begin registers a call, so that Close can end it.
 func (e *Endpoint) begin(ctx context.Context, kind areaKind, key string) (*call, error) {
+	if e == nil {
+		return nil, errNoEndpoint
+	}
 	c := &call{e: e, caller: ctx, tries: tries{max: e.opts.Attempts}}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	e.mu.Lock()

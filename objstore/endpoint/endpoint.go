@@ -183,6 +183,9 @@ func (e *Endpoint) Close() error {
 // Stat returns what the store knows of an object. Like Delete it is upkeep: when slots
 // are short it goes behind those who read and write.
 func (e *Endpoint) Stat(ctx context.Context, key string) (objstore.Info, error) {
+	if err := objstore.ValidateKey(key); err != nil {
+		return objstore.Info{}, &objstore.Error{Op: "stat", Key: key, Err: err}
+	}
 	var info objstore.Info
 	err := e.do(ctx, forReads, objstore.Error{Op: "stat", Key: key}, func(c *call) (err error) {
 		w := want{line: looking, area: c.area}
@@ -207,8 +210,13 @@ func (e *Endpoint) Stat(ctx context.Context, key string) (objstore.Info, error) 
 // some may have been deleted.
 func (e *Endpoint) Delete(ctx context.Context, keys ...string) error {
 	at := objstore.Error{Op: "delete"}
-	if len(keys) > 0 {
-		at.Key = keys[0]
+	for i, key := range keys {
+		if err := objstore.ValidateKey(key); err != nil {
+			return &objstore.Error{Op: at.Op, Key: key, Err: err}
+		}
+		if i == 0 {
+			at.Key = key
+		}
 	}
 	return e.do(ctx, forWrites, at, func(c *call) error {
 		w := want{line: deleting, area: c.area}

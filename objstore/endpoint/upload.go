@@ -25,6 +25,10 @@ func (e *Endpoint) Upload(ctx context.Context, req objstore.UploadRequest) (objs
 		at.Err = err
 		return objstore.Evidence{}, &at
 	}
+	if e == nil {
+		at.Err = errNoEndpoint
+		return objstore.Evidence{}, &at
+	}
 	u := &uploading{req: req, stream: e.uploads.Add(1), seen: make([]atomic.Bool, len(req.PartSums))}
 	var ev objstore.Evidence
 	var last error // of the try before
