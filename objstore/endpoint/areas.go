@@ -117,7 +117,7 @@ type areas struct {
 type seat struct {
 	area    *area // nil: nobody's
 	since   time.Time
-	size    int64 // bytes asked for
+	size    int64 // bytes in flight
 	overdue bool
 	call    *call                   // nil: unknown
 	stop    context.CancelCauseFunc // of the call; nil: it was told
@@ -364,8 +364,8 @@ func (s *slots) look() {
 			s.change(a, func() { a.slow = true })
 		}
 	}
-	if r := &s.rooms[slowReads]; (r.taken.requests > r.requests || r.taken.bytes > r.bytes) && s.othersWait() {
-		s.takeBack(bound{r.taken.requests - r.requests, r.taken.bytes - r.bytes})
+	if s.othersWait() {
+		s.takeBack(&s.rooms[slowReads])
 	}
 }
 
@@ -379,13 +379,14 @@ func (s *slots) othersWait() bool {
 	return false
 }
 
-// takeBack has as many of the requests that are overdue end as hold so much, those included
-// that are ending.
-func (s *slots) takeBack(over bound) {
+// takeBack has as many of the requests that are overdue end as hold what is more than there
+// is in the room, those included that are ending. One is left, however large: alone it may be.
+func (s *slots) takeBack(r *room) {
+	over, left := bound{r.taken.requests - r.requests, r.taken.bytes - r.bytes}, r.taken.requests
 	for pass := range 2 {
 		for i := range s.areas.seats {
 			seat := &s.areas.seats[i]
-			if over.requests <= 0 && over.bytes <= 0 {
+			if over.requests <= 0 && over.bytes <= 0 || left <= 1 {
 				return
 			}
 			if seat.area == nil || !seat.overdue || !seat.area.slow || seat.stop == nil == (pass == 1) {
@@ -393,6 +394,7 @@ func (s *slots) takeBack(over bound) {
 			}
 			over.requests--
 			over.bytes -= seat.size
+			left--
 			if seat.stop != nil {
 				seat.stop(errOverdue)
 				seat.stop = nil

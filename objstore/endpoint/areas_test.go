@@ -436,8 +436,8 @@ func TestForgottenAreasGiveBack(t *testing.T) {
 	s := newSlots(bound{64, 1 << 40}, bound{})
 	old := s.area(forWrites, "late/object")
 	s.refused(old)
-	kept := want{line: writing, n: 100, area: old}
-	if err := s.acquire(t.Context(), kept); err != nil {
+	kept, err := s.acquire(t.Context(), want{line: writing, n: 100, area: old})
+	if err != nil {
 		t.Fatal(err)
 	}
 	s.leave(old)
@@ -456,7 +456,7 @@ func TestForgottenAreasGiveBack(t *testing.T) {
 			t.Errorf("room %d: %+v are taken of nothing", i, taken)
 		}
 	}
-	if err := s.acquire(t.Context(), want{line: writing, n: 100, area: anew}); err != nil {
+	if _, err := s.acquire(t.Context(), want{line: writing, n: 100, area: anew}); err != nil {
 		t.Error(err)
 	}
 	s.leave(anew)

@@ -188,11 +188,11 @@ func (e *Endpoint) Stat(ctx context.Context, key string) (objstore.Info, error) 
 	}
 	var info objstore.Info
 	err := e.do(ctx, forReads, objstore.Error{Op: "stat", Key: key}, func(c *call) (err error) {
-		w := want{line: looking, area: c.area}
-		if err := e.slots.acquire(c.ctx, w); err != nil {
+		w, err := e.slots.acquire(c.ctx, want{line: looking, area: c.area, call: c})
+		if err != nil {
 			return err
 		}
-		defer e.slots.release(w)
+		defer func() { e.slots.ended(w, c.outcome(err)) }()
 		c.learn(e.readLimit)
 		e.stats.stats.Add(1)
 		c.arm()
@@ -219,8 +219,8 @@ func (e *Endpoint) Delete(ctx context.Context, keys ...string) error {
 		}
 	}
 	return e.do(ctx, forWrites, at, func(c *call) error {
-		w := want{line: deleting, area: c.area}
-		if err := e.slots.acquire(c.ctx, w); err != nil {
+		w, err := e.slots.acquire(c.ctx, want{line: deleting, area: c.area})
+		if err != nil {
 			return err
 		}
 		defer e.slots.release(w)

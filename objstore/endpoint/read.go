@@ -184,9 +184,8 @@ func (r *reading) attempt() (err error) {
 	if err != nil {
 		return err
 	}
-	w, err = r.turn(w)
 	defer func() { e.slots.ended(w, c.outcome(err)) }()
-	if err != nil {
+	if err = r.turn(&w); err != nil {
 		return err
 	}
 	c.learn(e.readLimit)

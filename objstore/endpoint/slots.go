@@ -210,14 +210,12 @@ type waiter struct {
 }
 
 // acquire waits for what w wants. A request larger than a room takes a place in it
-// when it is empty.
-func (s *slots) acquire(ctx context.Context, w want) error {
-	_, err := s.acquireAs(ctx, w, nil)
-	return err
+// when it is empty. What it returns is what was taken, to be given back as it is.
+func (s *slots) acquire(ctx context.Context, w want) (want, error) {
+	return s.acquireAs(ctx, w, nil)
 }
 
-// acquireAs is acquire for a Read, whose line is its urgency, if it has one. It
-// returns what was taken, to be given back by ended.
+// acquireAs is acquire for a Read, whose line is its urgency, if it has one.
 func (s *slots) acquireAs(ctx context.Context, w want, u *Urgency) (want, error) {
 	if ctx.Err() != nil {
 		return w, context.Cause(ctx)
@@ -291,7 +289,7 @@ func (s *slots) try(w want) bool {
 // release gives back what acquire or try took.
 func (s *slots) release(w want) { s.ended(w, wasLeft) }
 
-// ended is release for a Read, of which it says how it ended.
+// ended is release, and says how what was taken ended.
 func (s *slots) ended(w want, how outcome) {
 	w.n = s.clamp(w.n)
 	s.mu.Lock()

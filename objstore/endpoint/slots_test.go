@@ -61,7 +61,7 @@ func ask(s *slots, w want) *asking {
 		defer close(a.done)
 		var taken want
 		if taken, a.err = s.acquireAs(ctx, w, a.u); a.err == nil {
-			a.w.line, a.w.tenant = taken.line, taken.tenant
+			a.w = taken
 			close(a.got)
 		}
 	}()
@@ -156,7 +156,7 @@ func TestSlotsWaiterLeaves(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := s.acquire(ctx, tail(0)); !errors.Is(err, context.Canceled) {
+		if _, err := s.acquire(ctx, tail(0)); !errors.Is(err, context.Canceled) {
 			t.Errorf("acquire when cancelled: %v", err)
 		}
 	})
@@ -239,7 +239,11 @@ func TestLimits(t *testing.T) {
 func flood(ctx context.Context, wg *sync.WaitGroup, s *slots, w want, many int, got *atomic.Int64) {
 	for range many {
 		wg.Go(func() {
-			for s.acquire(ctx, w) == nil {
+			for {
+				w, err := s.acquire(ctx, w)
+				if err != nil {
+					return
+				}
 				got.Add(w.n + requestCost)
 				<-time.After(time.Millisecond)
 				s.release(w)
@@ -272,7 +276,7 @@ func TestNobodyStarves(t *testing.T) {
 					start := time.Now()
 					patience, stop := context.WithTimeout(ctx, time.Minute)
 					defer stop()
-					if err := s.acquire(patience, victim); err != nil {
+					if victim, err := s.acquire(patience, victim); err != nil {
 						t.Errorf("%s: %v", name, err)
 					} else {
 						// 81 streams of a quantum each, one of them eight times, in the worst

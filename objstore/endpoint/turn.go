@@ -19,28 +19,29 @@ type Turn struct {
 // in flight now: nobody waits for them. It is false too if the Read has come to the last
 // of its tries: whose bytes they are has more of them by himself.
 func (t *Turn) Take(n int64, stream uint64) bool {
-	return !t.others && !t.last && t.slots.widen(&t.want, n, stream)
+	return n >= 0 && !t.others && !t.last && t.slots.widen(&t.want, n, stream)
 }
 
-// turn asks what to read, if that is to be decided now.
-func (r *reading) turn(w want) (want, error) {
+// turn asks what to read, if that is to be decided now. w is what the Read has, with what it
+// takes along, also if who is asked panics.
+func (r *reading) turn(w *want) error {
 	if r.req.Turn == nil || r.touched {
-		return w, nil
+		return nil
 	}
-	t := Turn{r.call.e.slots, w, w.tenant != r.req.Tenant, r.call.tries.last()}
+	t := Turn{r.call.e.slots, *w, w.tenant != r.req.Tenant, r.call.tries.last()}
+	defer func() { *w = t.want }()
 	off, pieces, err := r.req.Turn(&t)
-	w = t.want
 	if err != nil {
-		return w, fmt.Errorf("%w: %w", errNoTurn, err)
+		return fmt.Errorf("%w: %w", errNoTurn, err)
 	}
 	r.req.Off, r.req.Pieces = off, pieces
 	if err := r.req.validate(); err != nil {
-		return w, fmt.Errorf("%w: %w", errNoTurn, err)
+		return fmt.Errorf("%w: %w", errNoTurn, err)
 	}
-	if r.size = r.req.size(); r.size < w.n {
-		r.call.e.slots.narrow(&w, w.n-r.size)
+	if r.size = r.req.size(); r.size < t.want.n {
+		r.call.e.slots.narrow(&t.want, t.want.n-r.size)
 	}
-	return w, nil
+	return nil
 }
 
 // errNoTurn is permanent: the caller has nothing to read any more.

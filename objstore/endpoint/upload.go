@@ -118,8 +118,8 @@ func (u *uploading) slot(ctx context.Context, n int64) (func(), error) {
 	if err := e.pace.Wait(ctx, n); err != nil {
 		return nil, err
 	}
-	w := want{line: writing, stream: u.stream, n: n, area: c.area}
-	if err := e.slots.acquire(ctx, w); err != nil {
+	w, err := e.slots.acquire(ctx, want{line: writing, stream: u.stream, n: n, area: c.area})
+	if err != nil {
 		return nil, err
 	}
 	u.progress(1)
@@ -207,8 +207,8 @@ func (e *Endpoint) Abort(ctx context.Context, p objstore.Pending) error {
 		return nil
 	}
 	return e.do(ctx, forWrites, objstore.Error{Op: "abort", Key: p.Key}, func(c *call) error {
-		w := want{line: deleting, area: c.area}
-		if err := e.slots.acquire(c.ctx, w); err != nil {
+		w, err := e.slots.acquire(c.ctx, want{line: deleting, area: c.area})
+		if err != nil {
 			return err
 		}
 		defer e.slots.release(w)
