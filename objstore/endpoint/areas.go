@@ -16,7 +16,8 @@ import (
 //
 //	fresh      it has not answered yet: all such reads together have half of the slots
 //	throttled  it has refused: they share what the limiters have learned that is borne
-//	slow       most of what it was asked is overdue: they have an eighth together, of the bytes too
+//	slow       most of what it was asked is overdue: they have an eighth together, of the bytes too;
+//	           who has least of that is served first, so that who answers is soon well again
 //
 // A store that throttles all of its areas has all of them in that limit after one refusal
 // each, and so is asked less as a whole.

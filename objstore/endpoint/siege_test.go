@@ -2,6 +2,11 @@ package endpoint
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -86,7 +91,7 @@ func TestPanicInTurn(t *testing.T) {
 // from being.
 func TestSlowLooksAreTakenBack(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := &hangingStats{newWards(t, func(ctx context.Context, dir string) error {
+		s := &sickLooks{newWards(t, func(ctx context.Context, dir string) error {
 			if dir == "well" {
 				return pause(ctx, 20*time.Millisecond)
 			}
@@ -113,11 +118,12 @@ func TestSlowLooksAreTakenBack(t *testing.T) {
 	})
 }
 
-type hangingStats struct{ *wards }
+// sickLooks has looks at objects be as sick as reads.
+type sickLooks struct{ *wards }
 
-func (s *hangingStats) Stat(ctx context.Context, _ string) (objstore.Info, error) {
-	<-ctx.Done()
-	return objstore.Info{}, ctx.Err()
+func (s *sickLooks) Stat(ctx context.Context, key string) (objstore.Info, error) {
+	dir, _, _ := strings.Cut(key, "/")
+	return objstore.Info{}, s.sick(ctx, dir)
 }
 
 // Who looks at an object leaves nothing behind, and says of its directory what a read would.
@@ -172,4 +178,206 @@ func TestTakenAlongIsTakenBack(t *testing.T) {
 		}
 		other.leave()
 	})
+}
+
+// A moment in which nothing answers makes every directory slow. Those that are well then are
+// again soon, also beside one that hangs and has many readers: all of the places of slow ones
+// are not for it.
+func TestRecoveryBesideAHangingArea(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var outage atomic.Bool
+		s := newWards(t, func(ctx context.Context, dir string) error {
+			if dir == "hang" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			for first := true; first || outage.Load(); first = false {
+				if err := pause(ctx, 20*time.Millisecond); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		e := open(t, s, Options{Requests: 64})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		var streams, served atomic.Int64
+		reader := func(dir string) {
+			stream := uint64(streams.Add(1))
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					req := read(s.data, 100)
+					req.Key, req.Stream = dir+"/object", stream
+					if _, err := e.Read(ctx, req); err == nil {
+						served.Add(1)
+					}
+					_ = pause(ctx, 100*time.Millisecond)
+				}
+			})
+		}
+		for range 16 {
+			reader("hang")
+		}
+		for i := range 40 {
+			reader(fmt.Sprintf("well%d", i))
+		}
+		_ = pause(ctx, 20*time.Second)
+		count := func() int64 {
+			before := served.Load()
+			_ = pause(ctx, 5*time.Second)
+			return served.Load() - before
+		}
+		usual := count()
+		outage.Store(true)
+		_ = pause(ctx, 3*time.Second)
+		outage.Store(false)
+		_ = pause(ctx, 10*time.Second) // until what hangs has stalled
+		if n := count(); n < usual*9/10 {
+			t.Errorf("%d reads in 5 s, %d before the outage", n, usual)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+// Whatever directories do, and however callers leave (called off, timed out, panicking, with the
+// Endpoint), nothing of what they had is left, and what is well is served all the while.
+func TestEndpointSiege(t *testing.T) {
+	seeds := 4
+	if os.Getenv("SEGTIER_SOAK") != "" {
+		seeds = 100
+	}
+	for range seeds {
+		bubble.Test(t, func(t *testing.T) { besiege(t, rand.Uint64()) })
+	}
+}
+
+func besiege(t *testing.T, seed uint64) {
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	var mu sync.Mutex // of rng, from here on
+	chance := func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return rng.IntN(n)
+	}
+	dirs := []string{"well", "fine", "hang", "late", "busy", "sour", "moody", "panic"}
+	s := &sickLooks{newWards(t, func(ctx context.Context, dir string) error {
+		if dir == "moody" {
+			dir = dirs[chance(6)]
+		}
+		switch dir {
+		case "hang":
+			<-ctx.Done()
+			return ctx.Err()
+		case "late":
+			return pause(ctx, time.Duration(3+chance(4))*time.Second)
+		case "busy":
+			return &objstore.Error{Op: "get", Err: objstore.ErrThrottled, RetryAfter: time.Duration(chance(3)) * time.Second}
+		case "sour":
+			return io.ErrUnexpectedEOF
+		case "panic":
+			if chance(8) == 0 {
+				panic("a bug of the store's")
+			}
+		}
+		return pause(ctx, time.Duration(1+chance(40))*time.Millisecond)
+	})}
+	e, err := New(s, Options{
+		Requests: 8 + chance(24), BytesInFlight: int64(800 + chance(1500)), TenantRequests: chance(4), TenantBytesInFlight: int64(chance(2) * 250),
+		HedgeBytes: int64(chance(2) * 1000), RetryBudget: 10 + chance(1000),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var well atomic.Int64
+	one := func(dir string) {
+		defer func() { _ = recover() }() // of the store or of the caller
+		ctx, stop := context.WithTimeout(ctx, time.Duration(chance(20_000))*time.Millisecond)
+		defer stop()
+		if chance(10) == 0 {
+			_, _ = e.Stat(ctx, dir+"/object")
+			return
+		}
+		req := read(s.data, 40, 60)
+		req.Key, req.Class, req.Stream, req.Tenant = dir+"/object", Class(chance(4)), uint64(chance(5)), []string{"", "", "a", "b"}[chance(4)]
+		if chance(2) == 0 {
+			req.Urgency = NewUrgency(req.Class)
+			wg.Go(func() {
+				_ = pause(ctx, time.Duration(chance(3000))*time.Millisecond)
+				req.Urgency.RaiseFor(Class(chance(4)), []string{"", "a", "b"}[chance(3)])
+			})
+		}
+		if all := req.Pieces; chance(2) == 0 {
+			req.Pieces = all[:1]
+			req.Turn = func(turn *Turn) (int64, []Piece, error) {
+				switch taken := turn.Take(60, uint64(chance(5))); {
+				case chance(20) == 0:
+					panic("a bug of the caller's")
+				case chance(10) == 0:
+					return 0, nil, context.Canceled
+				case taken:
+					return 0, all, nil
+				}
+				return 0, all[:1], nil
+			}
+		}
+		if chance(10) == 0 {
+			req.Done = func(int) { panic("a bug of the caller's") }
+		}
+		if _, err := e.Read(ctx, req); err == nil && dir == "well" {
+			well.Add(1)
+		}
+	}
+	for range 40 {
+		dir := dirs[chance(len(dirs))]
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				one(dir)
+				_ = pause(ctx, time.Duration(1+chance(300))*time.Millisecond)
+			}
+		})
+	}
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			one("well")
+			_ = pause(ctx, time.Duration(1+chance(300))*time.Millisecond)
+		}
+	})
+	for range 3 {
+		before := well.Load()
+		_ = pause(ctx, 30*time.Second)
+		if well.Load() == before {
+			t.Errorf("half a minute without one read of what is well: %+v", e.Stats())
+		}
+	}
+	if chance(2) == 0 {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	wg.Wait()
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	idle(t, e)
+	slots := e.slots
+	slots.mu.Lock()
+	defer slots.mu.Unlock()
+	for i, r := range slots.rooms {
+		if r.taken != (bound{}) {
+			t.Errorf("room %d has %+v", i, r.taken)
+		}
+	}
+	for key, a := range slots.areas.known {
+		if a.calls != 0 || a.seated != 0 || a.overdue != 0 || a.taken != ([nLines]bound{}) {
+			t.Errorf("%v: %d calls, %d seated, %d overdue, %+v in flight", key, a.calls, a.seated, a.overdue, a.taken)
+		}
+	}
+	if n := len(slots.areas.seats) - len(slots.areas.free); n != 0 || slots.waiting != 0 || len(slots.tenants) != 0 || !slots.turns.empty() {
+		t.Errorf("%d seats, %d waiters, tenants %v left", n, slots.waiting, slots.tenants)
+	}
 }

@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"context"
+	"math"
 	"sync"
 )
 
@@ -430,12 +431,22 @@ func (s *slots) forget(name string, t *tenant) {
 	}
 }
 
+// leaf returns where requests of a stream wait that are as w. In slow areas each by itself:
+// who waits for one that hangs is not to be in the way of the others.
+func (w *want) leaf(stream uint64) turnKey {
+	key := turnKey{number: stream}
+	if w.area.health() == isSlow {
+		key.name = w.area.key.dir
+	}
+	return key
+}
+
 // queue puts a waiter behind those of its stream, in its lane.
 func (s *slots) queue(w *waiter) {
 	w.at = s.turns.
 		child(turnKey{number: uint64(w.lane())}, requestCost*w.line.weight()).
 		child(turnKey{name: w.tenant}, quantum).
-		child(turnKey{number: w.stream}, quantum)
+		child(w.leaf(w.stream), quantum)
 	w.at.add(w)
 }
 
@@ -468,6 +479,8 @@ func (s *slots) dequeue(w *waiter) {
 // a room is found anew each time: it has kept its turn.
 func (s *slots) wake() {
 	var held [nRooms]bool
+	least := -1 // in flight of a slow area that somebody waits for; -1: not known
+	equal := true
 	passed := func(t *turns) bool {
 		switch t.depth {
 		case lineDepth:
@@ -478,13 +491,29 @@ func (s *slots) wake() {
 			}
 		case tenantDepth:
 			return s.sated(t.key.name)
+		case streamDepth:
+			// Of the areas that are slow, who has least is served first: all of their room
+			// is not for one that hangs.
+			if a := t.waiters[0].area; equal && a.health() == isSlow {
+				if least < 0 {
+					least = s.leastOfSlow()
+				}
+				return a.seated > least
+			}
 		}
 		return false
 	}
 	for s.waiting > 0 && !held[everything] {
+		if r := &s.rooms[slowReads]; r.taken.requests >= r.requests {
+			held[slowReads] = true
+		}
 		w := s.turns.next(passed)
 		if w == nil {
-			return
+			if !equal || least < 0 {
+				return
+			}
+			equal = false // who has least may not go now, for other reasons
+			continue
 		}
 		if i := s.full(&w.want); i >= 0 {
 			held[i] = true
@@ -495,6 +524,22 @@ func (s *slots) wake() {
 		s.take(&w.want)
 		close(w.ready)
 		// Who held a room may be one whose tenant has enough in flight by now.
-		held = [nRooms]bool{}
+		held, least, equal = [nRooms]bool{}, -1, true
 	}
+}
+
+// leastOfSlow returns how many requests that slow area has in flight which has fewest, of
+// those that somebody waits for.
+func (s *slots) leastOfSlow() int {
+	least := math.MaxInt
+	for l := range nLines {
+		if waiting := s.turns.children[turnKey{number: uint64(l.lane(isSlow))}]; waiting != nil {
+			for _, tenant := range waiting.children {
+				for _, stream := range tenant.children {
+					least = min(least, stream.waiters[0].area.seated)
+				}
+			}
+		}
+	}
+	return least
 }

@@ -63,7 +63,7 @@ func (s *slots) widen(w *want, n int64, stream uint64) bool {
 	}
 	s.adjust(w, n)
 	at := &s.turns
-	for _, key := range [...]turnKey{{number: uint64(w.lane())}, {name: w.tenant}, {number: stream}} {
+	for _, key := range [...]turnKey{{number: uint64(w.lane())}, {name: w.tenant}, w.leaf(stream)} {
 		next := at.children[key]
 		if next == nil {
 			break
