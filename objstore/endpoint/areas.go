@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"hash/maphash"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -105,6 +106,7 @@ const (
 type areas struct {
 	known map[areaKey]*area
 	order list.List // of *area, the one that was asked last at the back
+	heard heard     // those that have answered, forgotten or not
 
 	seats  []seat // of reads in flight
 	free   []int  // seats
@@ -155,6 +157,39 @@ const (
 	wentWell
 )
 
+// heard are the directories that have answered, nearly: two bits each of a Bloom filter, which
+// begins anew before every sixteenth would be taken for one by mistake.
+type heard struct {
+	seed maphash.Seed
+	bits [1 << 12]uint64
+	n    int // bits set
+}
+
+func (h *heard) has(dir string) bool {
+	n := maphash.String(h.seed, dir)
+	for range 2 {
+		if h.bits[n>>6%uint64(len(h.bits))]&(1<<(n%64)) == 0 {
+			return false
+		}
+		n >>= 32
+	}
+	return true
+}
+
+func (h *heard) add(dir string) {
+	if h.n >= 16*len(h.bits) {
+		h.n, h.bits = 0, [len(h.bits)]uint64{}
+	}
+	n := maphash.String(h.seed, dir)
+	for range 2 {
+		if word, bit := &h.bits[n>>6%uint64(len(h.bits))], uint64(1)<<(n%64); *word&bit == 0 {
+			*word |= bit
+			h.n++
+		}
+		n >>= 32
+	}
+}
+
 // area returns the area of a key for a call that begins; leave ends that.
 func (s *slots) area(kind areaKind, key string) *area {
 	if kind != forListing {
@@ -166,7 +201,7 @@ func (s *slots) area(kind areaKind, key string) *area {
 	a := s.areas.known[id]
 	if a == nil {
 		s.forgetAreas()
-		a = &area{key: id, fresh: kind == forReads}
+		a = &area{key: id, fresh: kind == forReads && !s.areas.heard.has(key)}
 		a.place = s.areas.order.PushBack(a)
 		s.areas.known[id] = a
 	} else {
@@ -211,6 +246,7 @@ func (s *slots) answered(a *area) (lesson bool) {
 	defer s.mu.Unlock()
 	lesson = a.throttled
 	if a.fresh {
+		s.areas.heard.add(a.key.dir)
 		s.change(a, func() { a.fresh = false })
 	}
 	// As many as the limit needs to come back from nothing.

@@ -381,3 +381,40 @@ func besiege(t *testing.T, seed uint64) {
 		t.Errorf("%d seats, %d waiters, tenants %v left", n, slots.waiting, slots.tenants)
 	}
 }
+
+// A directory that was forgotten because there are so many is not one that nobody has heard of:
+// who reads more of them in turn than are remembered has all of the slots.
+func TestForgottenAreasAreNotFresh(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var now, most atomic.Int64
+		s := newWards(t, func(ctx context.Context, _ string) error {
+			most.Store(max(most.Load(), now.Add(1)))
+			defer now.Add(-1)
+			return pause(ctx, 20*time.Millisecond)
+		})
+		e := open(t, s, Options{Requests: 16})
+		var next atomic.Int64
+		round := func() int64 {
+			most.Store(0)
+			next.Store(0)
+			var wg sync.WaitGroup
+			for range 32 {
+				wg.Go(func() {
+					for i := next.Add(1); i <= maxAreas+100; i = next.Add(1) {
+						if err := s.read(t.Context(), e, fmt.Sprint(i)); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			return most.Load()
+		}
+		if n := round(); n > 10 { // a few of 4,000 are taken for others that have answered
+			t.Errorf("%d at a time of directories that have not answered, a half of the slots is 8", n)
+		}
+		if n := round(); n != 16 {
+			t.Errorf("%d at a time of 16, though all have answered before", n)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"context"
+	"hash/maphash"
 	"math"
 	"sync"
 )
@@ -137,6 +138,7 @@ func (w *want) lane() lane { return w.line.lane(w.area.health()) }
 func newSlots(all, perTenant bound) *slots {
 	s := &slots{tenants: make(map[string]*tenant), perTenant: perTenant}
 	s.areas.known, s.areas.usual = make(map[areaKey]*area), usualTime
+	s.areas.heard.seed = maphash.MakeSeed()
 	for l := range nLanes {
 		s.needs[l] = roomsOf(l.line(), health(l/lane(nLines)))
 	}
