@@ -145,8 +145,20 @@ func (c *Copier) copy(ctx context.Context, src segment.Source, info segment.Info
 	if err != nil {
 		return nil, false, err
 	}
-	defer func() { turn.leave(err) }()
+	whole := false // unless anybody panics
+	defer func() {
+		if !whole {
+			err = errors.New("the copy panicked")
+		}
+		turn.leave(err)
+	}()
+	seg, existed, err := c.inTurn(ctx, turn, src, info, w)
+	whole = true
+	return seg, existed, err
+}
 
+// inTurn copies a segment that has its place in the order of its partition.
+func (c *Copier) inTurn(ctx context.Context, turn *turn, src segment.Source, info segment.Info, w metadata.Writer) (_ *metadata.Segment, existed bool, err error) {
 	if seg, err := c.readable(src, info); seg != nil || err != nil {
 		return seg, true, err
 	}

@@ -106,3 +106,34 @@ func names(t *testing.T, err error, what ...string) {
 		}
 	}
 }
+
+// A copy that ends by a panic, in one of the host's own callbacks, has failed: what lies above
+// it waits for it.
+func TestPanicHoldsBackWhatIsAbove(t *testing.T) {
+	log := testseg.Random(3, testseg.Options{Segments: 2})
+	panics := true
+	p := newWorld().start(t, nil, nil, lifecycle.Events{Started: func(*metadata.Segment, int64) {
+		if panics {
+			panic("a bug of the host's")
+		}
+	}})
+	defer p.close()
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic is lost")
+			}
+		}()
+		_, _ = p.copier.Copy(t.Context(), log.Segments[0], writer)
+	}()
+	panics = false
+	var order *lifecycle.OrderError
+	if _, err := p.copier.Copy(t.Context(), log.Segments[1], writer); !errors.As(err, &order) {
+		t.Errorf("the second segment before the first: %v", err)
+	}
+	for _, s := range log.Segments {
+		if _, err := p.copier.Copy(t.Context(), s, writer); err != nil {
+			t.Error(err)
+		}
+	}
+}
