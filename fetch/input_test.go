@@ -45,6 +45,15 @@ func TestRequestsAreChecked(t *testing.T) {
 			t.Errorf("a neighbour's request that is none concerns who asks well: %v", answers[1].Err)
 		}
 	}
+	// Also where there is no room for it.
+	bad := good
+	bad.Hint = 99
+	full := fetch.ManyRequest{Requests: []fetch.Request{good, bad}, MaxBytes: 1}
+	answers := x.reader.FetchMany(t.Context(), full, nil)
+	if err := answers[1].Err; err == nil || !strings.Contains(err.Error(), "Request.Hint is 99") {
+		t.Errorf("no room for what is no request: %v", err)
+	}
+	answers[0].Result.Release()
 	_, err := x.reader.OffsetForTime(t.Context(), fetch.TimeRequest{})
 	if err == nil || !strings.Contains(err.Error(), "topic id") {
 		t.Errorf("a time in no partition: %v", err)

@@ -168,7 +168,10 @@ func (m *many) sweep(now context.Context, todo []int) {
 func (m *many) refuse(i int) error {
 	req := &m.req.Requests[i]
 	rd := reading{r: m.r, p: req.Partition, lineage: req.Lineage, logStart: req.LogStart, local: req.LocalLogStart}
-	err := rd.look()
+	err := req.validate()
+	if err == nil {
+		err = rd.look()
+	}
 	if err == nil {
 		err = rd.locate(req.Offset, new(place))
 	}
