@@ -85,6 +85,8 @@ const (
 	// maxAreas bounds the areas that are remembered beside those in use: some 300
 	// bytes each.
 	maxAreas = 4096
+	// forgetAtOnce is at how many of them is looked for each that is new.
+	forgetAtOnce = 8
 	// A request is overdue when it has had its slot for overdueAfter and overdueTimes as long
 	// as is usual for what it has got.
 	overdueAfter = time.Second
@@ -217,17 +219,21 @@ func (s *slots) leave(a *area) {
 	s.mu.Unlock()
 }
 
-// forgetAreas makes room for one more. Who is in use is spared. That is who has calls: they
-// give their slots back before they end, and what a store keeps of an upload for longer counts
-// where it did, whoever is known.
+// forgetAreas makes room for one more. Who is in use is spared, and not looked at again
+// soon: there may be many. That is who has calls: they give their slots back before they end,
+// and what a store keeps of an upload for longer counts where it did, whoever is known.
 func (s *slots) forgetAreas() {
-	for e := s.areas.order.Front(); e != nil && len(s.areas.known) >= maxAreas; {
-		a := e.Value.(*area)
-		e = e.Next()
-		if a.calls == 0 {
-			s.areas.order.Remove(a.place)
-			delete(s.areas.known, a.key)
+	for range forgetAtOnce {
+		if len(s.areas.known) < maxAreas {
+			return
 		}
+		a := s.areas.order.Front().Value.(*area)
+		if a.calls > 0 {
+			s.areas.order.MoveToBack(a.place)
+			continue
+		}
+		s.areas.order.Remove(a.place)
+		delete(s.areas.known, a.key)
 	}
 }
 

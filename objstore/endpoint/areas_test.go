@@ -425,6 +425,19 @@ func TestAreasAreBounded(t *testing.T) {
 	if n := len(s.areas.known); n != maxAreas || n != s.areas.order.Len() {
 		t.Errorf("%d are remembered, %d in order", n, s.areas.order.Len())
 	}
+	var many []*area // in use at once: they cost nobody anything, and are forgotten afterwards
+	for i := range 3 * maxAreas {
+		many = append(many, s.area(forReads, fmt.Sprintf("many%d/object", i)))
+	}
+	for _, a := range many {
+		s.leave(a)
+	}
+	for i := range 3 * maxAreas {
+		s.leave(s.area(forReads, fmt.Sprintf("again%d/object", i)))
+	}
+	if n := len(s.areas.known); n != maxAreas || n != s.areas.order.Len() {
+		t.Errorf("%d are remembered, %d in order", n, s.areas.order.Len())
+	}
 	if s.area(forReads, "used/other") != used || s.area(forWrites, "used/object") == used {
 		t.Error("one in use was forgotten, or reads and writes are one")
 	}
