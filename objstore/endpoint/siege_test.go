@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -85,6 +86,29 @@ func TestPanicInTurn(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Nobody reads more than he has waited for or taken along: the bounds hold for all.
+func TestMoreThanWasTaken(t *testing.T) {
+	data := content(100)
+	e := open(t, filled(t, data), Options{})
+	req := read(data, 40, 60)
+	all := req.Pieces
+	req.Pieces = all[:1]
+	req.Turn = func(turn *Turn) (int64, []Piece, error) {
+		turn.Take(59, 0)
+		return 0, all, nil
+	}
+	if _, err := e.Read(t.Context(), req); !errors.Is(err, errNoTurn) || e.Stats().Gets != 0 {
+		t.Errorf("100 bytes were read for 99: %v", err)
+	}
+	req.Turn = func(turn *Turn) (int64, []Piece, error) {
+		turn.Take(60, 0)
+		return 0, all, nil
+	}
+	if _, err := e.Read(t.Context(), req); err != nil {
+		t.Error(err)
+	}
 }
 
 // Looks at objects in a slow directory are taken back like reads, and so do not keep those

@@ -34,11 +34,16 @@ func (r *reading) turn(w *want) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoTurn, err)
 	}
+	had := r.size
 	r.req.Off, r.req.Pieces = off, pieces
 	if err := r.req.validate(); err != nil {
 		return fmt.Errorf("%w: %w", errNoTurn, err)
 	}
-	if r.size = r.req.size(); r.size < t.want.n {
+	r.size = r.req.size()
+	if taken := t.want.n - w.n; r.size-had > taken {
+		return fmt.Errorf("%w: %d bytes are more than the %d waited for and the %d of Turn.Take", errNoTurn, r.size, had, taken)
+	}
+	if r.size < t.want.n {
 		r.call.e.slots.narrow(&t.want, t.want.n-r.size)
 	}
 	return nil
