@@ -70,7 +70,9 @@ func TestPanicInTurn(t *testing.T) {
 				}()
 				req := read(data, 100)
 				req.Turn = func(turn *Turn) (int64, []Piece, error) {
-					turn.Take(take, 7)
+					if got := turn.Take(take, 7); got != (take >= 0) {
+						t.Errorf("%d bytes more: %v", take, got)
+					}
 					panic("a bug of the caller's")
 				}
 				_, _ = e.Read(t.Context(), req)
@@ -204,64 +206,90 @@ func TestTakenAlongIsTakenBack(t *testing.T) {
 	})
 }
 
+// Who has least goes first only if he may go: a place that he may not take is another's.
+func TestLeastMayNotGo(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := newSlots(bound{64, 1 << 20}, bound{requests: 1})
+		a, _ := sick(isSlow)
+		b, _ := sick(isSlow)
+		hold(t, s, tail(1).by("x"), tail(1).in(b))
+		sated := ask(s, tail(1).in(a).by("x"))
+		if sated.served() {
+			t.Fatal("its tenant has all it may")
+		}
+		if other := ask(s, tail(1).in(b)); !other.served() {
+			t.Error("there are places, and nobody takes them")
+		}
+		sated.leave()
+	})
+}
+
 // A moment in which nothing answers makes every directory slow. Those that are well then are
 // again soon, also beside one that hangs and has many readers: all of the places of slow ones
 // are not for it.
 func TestRecoveryBesideAHangingArea(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		var outage atomic.Bool
-		s := newWards(t, func(ctx context.Context, dir string) error {
-			if dir == "hang" {
-				<-ctx.Done()
-				return ctx.Err()
+	for _, strangers := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) { recoverBeside(t, strangers) })
+	}
+}
+
+// recoverBeside has readers who are streams of their own, or strangers, who are all one.
+func recoverBeside(t *testing.T, strangers bool) {
+	var outage atomic.Bool
+	s := newWards(t, func(ctx context.Context, dir string) error {
+		if dir == "hang" {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		for first := true; first || outage.Load(); first = false {
+			if err := pause(ctx, 20*time.Millisecond); err != nil {
+				return err
 			}
-			for first := true; first || outage.Load(); first = false {
-				if err := pause(ctx, 20*time.Millisecond); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		e := open(t, s, Options{Requests: 64})
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		var streams, served atomic.Int64
-		reader := func(dir string) {
-			stream := uint64(streams.Add(1))
-			wg.Go(func() {
-				for ctx.Err() == nil {
-					req := read(s.data, 100)
-					req.Key, req.Stream = dir+"/object", stream
-					if _, err := e.Read(ctx, req); err == nil {
-						served.Add(1)
-					}
-					_ = pause(ctx, 100*time.Millisecond)
-				}
-			})
 		}
-		for range 16 {
-			reader("hang")
-		}
-		for i := range 40 {
-			reader(fmt.Sprintf("well%d", i))
-		}
-		_ = pause(ctx, 20*time.Second)
-		count := func() int64 {
-			before := served.Load()
-			_ = pause(ctx, 5*time.Second)
-			return served.Load() - before
-		}
-		usual := count()
-		outage.Store(true)
-		_ = pause(ctx, 3*time.Second)
-		outage.Store(false)
-		_ = pause(ctx, 10*time.Second) // until what hangs has stalled
-		if n := count(); n < usual*9/10 {
-			t.Errorf("%d reads in 5 s, %d before the outage", n, usual)
-		}
-		cancel()
-		wg.Wait()
+		return nil
 	})
+	e := open(t, s, Options{Requests: 64})
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var streams, served atomic.Int64
+	reader := func(dir string) {
+		stream := uint64(streams.Add(1))
+		if strangers {
+			stream = 0
+		}
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				req := read(s.data, 100)
+				req.Key, req.Stream = dir+"/object", stream
+				if _, err := e.Read(ctx, req); err == nil {
+					served.Add(1)
+				}
+				_ = pause(ctx, 100*time.Millisecond)
+			}
+		})
+	}
+	for range 16 {
+		reader("hang")
+	}
+	for i := range 40 {
+		reader(fmt.Sprintf("well%d", i))
+	}
+	_ = pause(ctx, 20*time.Second)
+	count := func() int64 {
+		before := served.Load()
+		_ = pause(ctx, 5*time.Second)
+		return served.Load() - before
+	}
+	usual := count()
+	outage.Store(true)
+	_ = pause(ctx, 3*time.Second)
+	outage.Store(false)
+	_ = pause(ctx, 10*time.Second) // until what hangs has stalled
+	if n := count(); n < usual*9/10 {
+		t.Errorf("%d reads in 5 s, %d before the outage", n, usual)
+	}
+	cancel()
+	wg.Wait()
 }
 
 // Whatever directories do, and however callers leave (called off, timed out, panicking, with the
