@@ -110,7 +110,18 @@ func TestKafkasRetention(t *testing.T) {
 				r.Lineage = segment.Lineage{{Epoch: 4, Start: 10}, {Epoch: 5, Start: 13}}
 				r.LogStart = 13
 			},
-			want: "13: 0 DEAD_EPOCHS, 5 DEAD_EPOCHS",
+			want: "13: 0 LOG_START_OFFSET, 5 LOG_START_OFFSET",
+		},
+		"what an older leader left above the log start is of dead epochs": {
+			segs: []*metadata.Segment{
+				rec(1, finished, 5, 19, 10, 50, segment.EpochStart{Epoch: 2, Start: 5}),
+				rec(2, finished, 13, 19, 10, 50, segment.EpochStart{Epoch: 5, Start: 13}),
+			},
+			ask: func(r *lifecycle.ExpireRequest) {
+				r.Lineage = segment.Lineage{{Epoch: 5, Start: 13}}
+				r.LogStart = 13
+			},
+			want: "13: 5 DEAD_EPOCHS",
 		},
 		"segments of another history are left alone": {
 			segs: []*metadata.Segment{rec(1, finished, 0, 9, 10, 50, segment.EpochStart{Epoch: 7, Start: 0}), rec(2, finished, 0, 9, 10, 50)},

@@ -82,6 +82,8 @@ func (r *retention) within(seg *metadata.Segment) bool {
 //   - A segment of another storage plugin is nobody's to expire. It stops the walk,
 //     so that the log start does not pass it, and does not count.
 //   - A segment whose timestamp is unknown (-1) is not too old.
+//   - A segment below the log start is called that, also where its epochs are older
+//     than what the log start has left of the history.
 func (r *retention) decide(view *metadata.View) verdict {
 	v := verdict{before: r.logStart, logStart: r.logStart}
 	excess := int64(0)
@@ -110,7 +112,10 @@ func (r *retention) decide(view *metadata.View) verdict {
 			}
 		case newest < first:
 			if ours(seg) && !r.isCopied(seg) {
-				cause = DeadEpochs
+				// Below the log start every epoch is dead: it was cut off there.
+				if cause = DeadEpochs; seg.EndOffset < r.logStart {
+					cause = BelowLogStart
+				}
 			}
 		case stopped:
 		case r.isCopied(seg):

@@ -312,6 +312,9 @@ walk:
 			chosen[s.ID] = lifecycle.BeganDeletion
 		case dead && (s.State != metadata.CopySegmentStarted || !m.copying[s.StartOffset]):
 			chosen[s.ID] = lifecycle.DeadEpochs
+			if s.EndOffset < m.logStart { // otherwise than in Kafka: what is first is named
+				chosen[s.ID] = lifecycle.BelowLogStart
+			}
 		}
 	}
 	return chosen, newStart
