@@ -28,7 +28,8 @@ type Cursor struct {
 	StartOffset int64        `json:"startOffset"`
 	SegmentID   segment.UUID `json:"segmentId"`
 
-	Report Report `json:"report"` // so far
+	Report       Report `json:"report"`                 // so far
+	OwnerMissing bool   `json:"ownerMissing,omitempty"` // that was found, and is in the Report
 }
 
 // ErrOtherCursor: a cursor is of another verification than the one that is to be
@@ -50,7 +51,7 @@ func (v *verifier) resume() error {
 	case c.Level != mine.Level || c.SampleFraction != mine.SampleFraction || c.SampleSeed != mine.SampleSeed:
 		return fmt.Errorf("%w: level %s, sample %v with seed %d", ErrOtherCursor, c.Level, c.SampleFraction, c.SampleSeed)
 	}
-	v.report = c.Report
+	v.report, v.base.OwnerMissing = c.Report, c.OwnerMissing
 	return nil
 }
 

@@ -138,8 +138,8 @@ func Verify(ctx context.Context, meta metadata.Store, ep *endpoint.Endpoint, o O
 		return v.report, nil
 	}
 	owner, err := v.owner(ctx)
-	if err == nil && owner != nil && owner.Owner == "" {
-		v.found(Finding{Reason: OwnerMissing, StartOffset: -1, EndOffset: -1, Key: object.OwnerKey, Err: owner})
+	if err == nil {
+		v.foundOwner(owner)
 	}
 	return v.report, err
 }
@@ -302,9 +302,11 @@ func (v *verifier) take(ctx context.Context, j *job) error {
 	if v.report.Segments == 0 && slices.ContainsFunc(j.findings, func(f Finding) bool { return f.Reason == ObjectMissing }) {
 		// The wrong store looks like one that lost everything. A reader's copy of
 		// the metadata has a name of its own, so a name alone says nothing.
-		if owner, err := v.owner(ctx); err != nil || owner != nil && owner.Owner != "" {
+		owner, err := v.owner(ctx)
+		if err != nil || owner != nil && owner.Owner != "" {
 			return errors.Join(err, asError(owner))
 		}
+		v.foundOwner(owner)
 	}
 	damaged := slices.ContainsFunc(j.findings, func(f Finding) bool { return !f.Reason.Notice() })
 	if damaged {
@@ -346,6 +348,15 @@ func (v *verifier) found(f Finding) {
 	if v.o.Found != nil {
 		v.o.Found(f)
 	}
+}
+
+// foundOwner tells, once, that nobody owns the prefix.
+func (v *verifier) foundOwner(owner *transfer.OwnerError) {
+	if owner == nil || owner.Owner != "" || v.base.OwnerMissing {
+		return
+	}
+	v.base.OwnerMissing = true
+	v.found(Finding{Reason: OwnerMissing, StartOffset: -1, EndOffset: -1, Key: object.OwnerKey, Err: owner})
 }
 
 // owner asks whose prefix it is; nil is ours.

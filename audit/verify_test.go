@@ -284,6 +284,16 @@ func TestPrefixOfAnother(t *testing.T) {
 	if len(found) != 1 || found[0].Reason != audit.OwnerMissing || report.Segments != 3 || report.Damaged != 0 {
 		t.Errorf("found %+v, report %+v", found, report)
 	}
+	// An empty store: that is said first, and once.
+	for _, seg := range w.segs {
+		if err := w.store.Delete(t.Context(), key(seg)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report, found = w.verify(t)
+	if len(found) != 4 || found[0].Reason != audit.OwnerMissing || found[1].Reason != audit.ObjectMissing || report.Damaged != 3 {
+		t.Errorf("found %+v, report %+v", found, report)
+	}
 }
 
 // TestOneUnreadableObjectHidesNoOther: the damage behind an object that cannot be
