@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/segtier/segtier/segment"
 )
@@ -119,6 +122,28 @@ func parseOffset(s string) (int64, error) {
 	return int64(n), nil
 }
 
+// negative explains a negative argument, which was taken for flags; nil if it is
+// none, or the command takes no number.
+func negative(command string, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return nil
+	}
+	s := "-" + unknown.GetSpecifiedShortnames()
+	if _, err := strconv.ParseInt(s, 10, 64); err != nil {
+		return nil
+	}
+	switch command {
+	case "fetch", "explain":
+		_, err = parseOffset(s)
+	case "offset":
+		_, err = parseTime(s)
+	default:
+		return nil
+	}
+	return err
+}
+
 // parseTime parses RFC 3339 or milliseconds since 1970 and returns
 // milliseconds. A time between two milliseconds is the later one: the question
 // is for records at or after it.
@@ -154,6 +179,23 @@ func (b *byteSize) Set(s string) error {
 	*b = byteSize(int64(n) * unit)
 	return nil
 }
+
+// byteLimit is a byteSize that may be -1, for none.
+type byteLimit int64
+
+// Set parses what byteSize does, and -1. Other numbers are for who knows the bounds.
+func (b *byteLimit) Set(s string) error {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		*b = byteLimit(n)
+		return nil
+	}
+	return (*byteSize)(b).Set(s)
+}
+
+func (b *byteLimit) String() string { return (*byteSize)(b).String() }
+
+// Type names the value in help texts.
+func (b *byteLimit) Type() string { return "size" }
 
 // String returns the size with the greatest binary unit that divides it.
 func (b *byteSize) String() string {

@@ -118,7 +118,11 @@ func (a *app) copy(ctx context.Context, o copyOptions, paths []string) (err erro
 			return err
 		}
 	}
-	a.messagef("%s copied (%s), %d in the tier before", plural(c.counts.copied, "segment"), sizeText(c.counts.bytes), c.counts.existing)
+	expired := ""
+	if c.counts.expired > 0 {
+		expired = fmt.Sprintf(", %d below the log start", c.counts.expired)
+	}
+	a.messagef("%s copied (%s), %d in the tier before%s", plural(c.counts.copied, "segment"), sizeText(c.counts.bytes), c.counts.existing, expired)
 	if c.counts.failed > 0 {
 		a.messagef("%d of %s failed", c.counts.failed, plural(len(paths), "directory"))
 		return &statusError{statusFailed, errTold}
@@ -302,8 +306,15 @@ func (c *copier) copySegment(ctx context.Context, d partitionDir, base int64) er
 		c.bar.end()
 		c.bar.clear()
 		c.counts.expired++
-		c.a.messagef("%s: the segment at offset %d is below the log start, so it is not copied", nameOf(d.partition), base)
+		start := int64(0)
+		if view, err := c.tier.View(d.partition); err == nil {
+			start = view.LogStart()
+		}
+		c.a.messagef("%s: the segment at offset %d is below the log start, %d, so it is not copied", nameOf(d.partition), base, start)
 		return nil
+	}
+	if errors.Is(err, metadata.ErrTransition) {
+		return c.deleted(d.partition, err)
 	}
 	if err != nil {
 		return inDir(d, err)
@@ -320,6 +331,16 @@ func (c *copier) copySegment(ctx context.Context, d partitionDir, base int64) er
 		return fmt.Errorf("%w: %w", errOutput, err)
 	}
 	return nil
+}
+
+// deleted says of a partition that takes no copies because it was deleted that it was.
+func (c *copier) deleted(p segment.Partition, err error) error {
+	view, verr := c.tier.View(p)
+	if verr != nil || view.Info().Deletion == metadata.PartitionKept {
+		return err
+	}
+	return fmt.Errorf("partition %s was deleted for good, and nothing can be copied to its topic id, %s, any more; a topic made anew has another id (%w)",
+		nameOf(p), p.TopicID, err)
 }
 
 // inDir names the file that a source was refused for, as the user knows it.

@@ -124,13 +124,13 @@ func TestExpiredStaysAway(t *testing.T) {
 	segs := decode[segmentLine](t, b.done("ls", "--json"))
 	keep := fmt.Sprint(segs[4].SizeBytes)
 	o := b.want(statusDone, "expire", "--retention-bytes", keep, "--apply", "--delete-delay", "0s")
-	if !strings.Contains(o.msg, fmt.Sprintf("the log start moves from 0 to %d", segs[4].StartOffset)) || strings.Count(o.out, "RETENTION_BYTES") != 4 {
+	if !strings.Contains(o.msg, fmt.Sprintf("the log start moved from 0 to %d", segs[4].StartOffset)) || strings.Count(o.out, "RETENTION_BYTES") != 4 {
 		t.Errorf("%+v", o)
 	}
 	b.want(statusNotInTier, "fetch", "sensor-readings.v2_raw/0", fmt.Sprint(segs[4].StartOffset-1)).oneError(t, fmt.Sprint(segs[4].StartOffset))
 	for range 2 {
 		o = b.want(statusDone, "copy", source(sensors))
-		if strings.Count(o.msg, "below the log start") != 4 || strings.Count(o.out, "exists") != 1 || b.objects() != 1 {
+		if strings.Count(o.msg, "below the log start, ") != 4 || strings.Count(o.out, "exists") != 1 || b.objects() != 1 {
 			t.Errorf("%+v", o)
 		}
 		if o := b.want(statusDone, "expire", "--retention-bytes", keep, "--apply"); o.out != "" {

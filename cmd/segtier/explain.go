@@ -34,7 +34,7 @@ func (a *app) explain(ctx context.Context, partition, offset string) (err error)
 	req.MaxBytes = 1
 	e, err := tier.Explain(ctx, req)
 	if err != nil {
-		return tier.bounds(req.Partition, err)
+		return tier.reading(ctx, req.Partition, err)
 	}
 	if a.json {
 		return jsonLines(a.stdout).Encode(explainLine{e, epochsOf(e)})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/segtier/segtier/fetch"
 	"github.com/segtier/segtier/segment"
+	"github.com/segtier/segtier/transfer"
 )
 
 func (a *app) fetchCommand() *cobra.Command {
@@ -139,6 +140,9 @@ func (o *opened) requestOf(p segment.Partition, offset int64) (fetch.Request, er
 	}
 	first, ok := view.Earliest(nil)
 	if !ok {
+		if start := view.LogStart(); start > 0 {
+			return fetch.Request{}, notInTierf("partition %s has no readable segment in the tier, and its log start is %d: what ends below that has expired and is not copied again", p, start)
+		}
 		return fetch.Request{}, notInTierf("partition %s has no readable segment in the tier; 'segtier ls --all' shows what there is", p)
 	}
 	if offset < 0 {
@@ -147,8 +151,19 @@ func (o *opened) requestOf(p segment.Partition, offset int64) (fetch.Request, er
 	return fetch.Request{Partition: p, LogStart: first.StartOffset, Offset: offset}, nil
 }
 
-// bounds adds to the error of an offset behind the tier where the tier ends.
-func (o *opened) bounds(p segment.Partition, err error) error {
+// reading adds to the error of a read what it does not know: of an offset behind the
+// tier, where that ends; of bytes that are not there, that the store is another one.
+func (o *opened) reading(ctx context.Context, p segment.Partition, err error) error {
+	if errors.Is(err, fetch.ErrCorruption) || errors.Is(err, fetch.ErrUnavailable) {
+		owner, ok := errors.AsType[*transfer.OwnerError](o.CheckOwner(ctx))
+		switch {
+		case !ok:
+		case owner.Owner == "":
+			return fmt.Errorf("%w; so this fails: %v", owner, err) //nolint:errorlint // what to do about err is not what to do
+		default: // as for whoever reads with metadata that was imported
+			return fmt.Errorf("%w; so this fails, unless that is where the metadata was imported from: %v", owner, err) //nolint:errorlint // the same
+		}
+	}
 	if !errors.Is(err, fetch.ErrEndOfTier) {
 		return err
 	}
@@ -188,7 +203,7 @@ func (f *fetcher) run(ctx context.Context, req fetch.Request) error {
 			break
 		}
 		if err != nil {
-			return f.tier.bounds(req.Partition, err)
+			return f.tier.reading(ctx, req.Partition, err)
 		}
 		size := int64(res.Size())
 		if f.batches > 0 && size > f.left {

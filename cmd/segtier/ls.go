@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -47,10 +48,14 @@ func (a *app) ls(_ context.Context, args []string, all bool) (err error) {
 		return err
 	}
 	var segs []*metadata.Segment
+	var starts []string // of partitions whose log start has moved
 	for _, p := range partitions {
 		view, err := meta.View(p)
 		if err != nil {
 			return err
+		}
+		if start := view.LogStart(); start > 0 {
+			starts = append(starts, fmt.Sprintf("the log start of %s is %d: what ends below it has expired", nameOf(p), start))
 		}
 		for seg := range view.All() {
 			if all || seg.State == metadata.CopySegmentFinished {
@@ -69,9 +74,13 @@ func (a *app) ls(_ context.Context, args []string, all bool) (err error) {
 	}
 	if len(segs) == 0 {
 		a.messagef("no segments")
-		return nil
+	} else if err := a.segmentTable(segs); err != nil {
+		return err
 	}
-	return a.segmentTable(segs)
+	for _, s := range starts {
+		a.messagef("%s", s)
+	}
+	return nil
 }
 
 func (a *app) segmentTable(segs []*metadata.Segment) error {

@@ -44,7 +44,7 @@ func (a *app) offset(ctx context.Context, partition, when string) (err error) {
 	defer func() { err = errors.Join(err, tier.Close()) }()
 	pos, err := tier.OffsetForTime(ctx, fetch.TimeRequest{Partition: p, Time: ms})
 	if err != nil {
-		return err
+		return tier.reading(ctx, p, err)
 	}
 	line := offsetLine{Offset: pos.Offset, Timestamp: pos.Timestamp, LeaderEpoch: pos.LeaderEpoch}
 	if pos.Offset < 0 {

@@ -136,6 +136,11 @@ func (a *app) rm(ctx context.Context, o deleteOptions, args []string) (err error
 	if err != nil {
 		return err
 	}
+	if o.apply && len(all) > 0 {
+		if err := tier.CheckOwner(ctx); err != nil {
+			return err // of all partitions, so it is told once, and first
+		}
+	}
 	segments, bytes := 0, int64(0)
 	for _, d := range all {
 		segments += len(d.segs)
@@ -146,6 +151,16 @@ func (a *app) rm(ctx context.Context, o deleteOptions, args []string) (err error
 			}
 		}
 	}
+	for _, d := range all {
+		if d.whole {
+			verb := "is deleted"
+			if !o.apply {
+				verb = "would be deleted"
+			}
+			a.messagef("%s %s for good: nothing can be copied to partition %d of topic id %s any more; a topic made anew has another id",
+				nameOf(d.partition), verb, d.partition.Number, d.partition.TopicID)
+		}
+	}
 	if !o.apply {
 		a.messagef("%s (%s) would be deleted; nothing was changed: --apply deletes", plural(segments, "segment"), sizeText(bytes))
 		return out.err
@@ -154,10 +169,16 @@ func (a *app) rm(ctx context.Context, o deleteOptions, args []string) (err error
 	failed := out.each(len(all), func(i int) error {
 		d := all[i]
 		w := o.writer(d.view)
+		var err error
 		if d.whole {
-			return o.explain(tier.DeletePartition(ctx, d.partition, w))
+			err = tier.DeletePartition(ctx, d.partition, w)
+		} else {
+			err = tier.Delete(ctx, w, d.segs...)
 		}
-		return o.explain(tier.Delete(ctx, w, d.segs...))
+		if now, verr := tier.View(d.partition); verr == nil {
+			out.look(now)
+		}
+		return o.explain(err)
 	})
 	a.messagef("%s deleted (%s)", plural(out.n, "segment"), sizeText(out.bytes))
 	return out.end(ctx, failed)
@@ -298,6 +319,7 @@ type deletionOutput struct {
 	mu    sync.Mutex // held while anything is written
 	n     int
 	bytes int64
+	begun bool  // a deletion was begun and has not ended
 	err   error // the first
 }
 
@@ -312,6 +334,18 @@ func (o *deletionOutput) messagef(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.a.messagef(format, args...)
+}
+
+// look finds out whether a partition has deletions that were begun and have not
+// ended.
+func (o *deletionOutput) look(view *metadata.View) {
+	begun := view.Info().Deletion == metadata.DeletePartitionMarked || view.Info().Deletion == metadata.DeletePartitionStarted
+	for seg := range view.All() {
+		begun = begun || seg.State == metadata.DeleteSegmentStarted
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.begun = o.begun || begun
 }
 
 func (o *deletionOutput) print(what string, seg *metadata.Segment, cause lifecycle.Cause) {
@@ -339,7 +373,11 @@ func (o *deletionOutput) end(ctx context.Context, failed int) error {
 	case o.err != nil:
 		return o.err
 	case failed > 0:
-		o.a.messagef("%s failed; what was begun is DELETE_SEGMENT_STARTED and goes on when the same command is run again", plural(failed, "partition"))
+		begun := "nothing was begun"
+		if o.begun {
+			begun = "what was begun is DELETE_SEGMENT_STARTED and goes on when the same command is run again"
+		}
+		o.a.messagef("%s failed; %s", plural(failed, "partition"), begun)
 		return &statusError{statusFailed, errTold}
 	}
 	return nil

@@ -77,6 +77,12 @@ offset, or the whole partition, is not in the tier.`,
 			return nil
 		},
 	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if better := negative(cmd.Name(), err); better != nil {
+			return better
+		}
+		return err
+	})
 	root.SetOut(a.stdout) // before the completion command is made, which keeps it
 	root.SetErr(a.stderr)
 	root.SetVersionTemplate("segtier {{.Version}}\n")

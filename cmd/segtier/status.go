@@ -55,10 +55,16 @@ func (a *app) statusOf(err error) int {
 	return statusFailed
 }
 
+// ownStore is what to do where store and metadata do not belong together.
+const ownStore = "name the store that was copied to with --store or SEGTIER_STORE, or the metadata of this one with --meta or SEGTIER_META"
+
 // nextStep says what to do about an error that does not say so itself.
 func nextStep(err error) string {
 	var below *fetch.OutOfRangeError
+	var owner *transfer.OwnerError
 	switch {
+	case errors.As(err, &owner):
+		return ownStore
 	case errors.As(err, &below):
 		return fmt.Sprintf("the tier begins at offset %d; 'earliest' stands for it", below.LogStart)
 	case errors.Is(err, fetch.ErrCorruption):

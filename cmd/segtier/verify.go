@@ -139,7 +139,9 @@ func (a *app) verify(ctx context.Context, o verifyOptions, args []string) (err e
 	}
 	options.Resume = cursor.resume
 	options.Checkpoint = cursor.checkpoint
+	noOwner := cursor.resume != nil && cursor.resume.OwnerMissing
 	options.Found = func(f audit.Finding) {
+		noOwner = noOwner || f.Reason == audit.OwnerMissing
 		bar.clear()
 		printed = errors.Join(printed, a.printFinding(f))
 	}
@@ -163,6 +165,10 @@ func (a *app) verify(ctx context.Context, o verifyOptions, args []string) (err e
 	if report.Findings > 0 {
 		if err != nil {
 			a.tell(fmt.Errorf("the verification is incomplete: %w", err))
+		}
+		if noOwner {
+			a.messagef("  next: %s; only if this is the store that was copied to, bring back what is missing from a copy of it (docs/operations.md)", ownStore)
+			return &statusError{statusDamage, errTold}
 		}
 		a.messagef("  next: bring the objects named above back from a copy of the store; fetch refuses their damaged ranges until then (docs/operations.md)")
 		return &statusError{statusDamage, errTold}
@@ -229,7 +235,9 @@ func evidence(err error) string {
 	what := ""
 	var damage *transfer.DamageError
 	if errors.As(err, &damage) && damage.Err != nil {
-		what, err = damage.What+": ", damage.Err
+		if err = damage.Err; damage.What != "object" { // which has been named
+			what = damage.What + ": "
+		}
 	}
 	var store *objstore.Error
 	if errors.As(err, &store) {
