@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/segtier/segtier/audit"
 )
 
-// cursorEvery is how often the file of a cursor is written: what a crash loses.
+// cursorEvery is how long a segment that was verified may not be in the file of a
+// cursor: what a crash loses, beside the segments that were under way.
 const cursorEvery = 5 * time.Second
 
 // maxCursor bounds the file of a cursor in bytes.
@@ -22,14 +24,16 @@ type cursorFile struct {
 	name   string
 	resume *audit.Cursor // what was in the file; nil: there was none
 
-	last    *audit.Cursor // not written yet
-	written time.Time
-	err     error // of the first write that failed
+	mu     sync.Mutex
+	last   *audit.Cursor // not written yet
+	again  *time.Timer   // not nil: it was tried less than cursorEvery ago, and is then
+	closed bool
+	err    error // of the last write, if it failed
 }
 
-// openCursor reads the file, if it is there.
+// openCursor reads the file, if it is there, and makes sure that it can be written.
 func openCursor(name string) (*cursorFile, error) {
-	c := &cursorFile{name: name, written: time.Now()}
+	c := &cursorFile{name: name}
 	if name == "" {
 		return c, nil
 	}
@@ -39,7 +43,7 @@ func openCursor(name string) (*cursorFile, error) {
 	b, err := readSmall(name, maxCursor)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return c, nil
+		return c, tryCursor(name)
 	case err != nil:
 		return fail(err)
 	}
@@ -47,7 +51,20 @@ func openCursor(name string) (*cursorFile, error) {
 	if err := strictly(b, c.resume); err != nil {
 		return fail(err)
 	}
-	return c, nil
+	return c, tryCursor(name)
+}
+
+// tryCursor makes sure that the file can be replaced: a run of hours must not find
+// out at its end.
+func tryCursor(name string) error {
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".new-*")
+	if err == nil {
+		err = errors.Join(f.Close(), os.Remove(f.Name()))
+	}
+	if err != nil {
+		return usagef("--cursor %s: it cannot be written: %w", name, err)
+	}
+	return nil
 }
 
 // readSmall reads a file of at most that many bytes. It opens nothing but a file: a
@@ -65,29 +82,38 @@ func readSmall(name string, limit int64) ([]byte, error) {
 	return os.ReadFile(name)
 }
 
-// checkpoint takes where the verification stands, and writes it now and then.
+// checkpoint takes where the verification stands, and has it written soon.
 func (c *cursorFile) checkpoint(at audit.Cursor) {
 	if c.name == "" {
 		return
 	}
-	if c.last = &at; time.Since(c.written) >= cursorEvery {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last = &at; c.again == nil {
 		c.write()
 	}
 }
 
-// write replaces the file in one step.
+// write replaces the file in one step, if there is something new, which after an
+// error there still is. What comes next is written cursorEvery later. c.mu is held.
 func (c *cursorFile) write() {
-	if c.last == nil || c.err != nil {
+	if c.last == nil {
 		return
 	}
 	b, err := json.Marshal(c.last)
 	if err == nil {
 		err = replaceFile(c.name, append(b, '\n'))
 	}
-	if err != nil {
-		c.err = fmt.Errorf("cursor %s: %w", c.name, err)
+	if c.err = err; err == nil {
+		c.last = nil
 	}
-	c.last, c.written = nil, time.Now()
+	c.again = time.AfterFunc(cursorEvery, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.again = nil; !c.closed {
+			c.write()
+		}
+	})
 }
 
 // close writes where an interrupted verification stands, or removes the file of
@@ -96,14 +122,25 @@ func (c *cursorFile) close(complete bool) error {
 	if c.name == "" {
 		return nil
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	var err error
 	if complete {
-		if err := os.Remove(c.name); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("cursor %s: %w", c.name, err)
+		if err = os.Remove(c.name); errors.Is(err, os.ErrNotExist) {
+			err = nil
 		}
-		return c.err
+	} else {
+		c.write()
+		err = c.err
 	}
-	c.write()
-	return c.err
+	if c.again != nil {
+		c.again.Stop()
+	}
+	if err != nil {
+		return fmt.Errorf("cursor %s: %w", c.name, err)
+	}
+	return nil
 }
 
 // replaceFile writes a file under another name and gives it its own when it is
