@@ -130,18 +130,17 @@ func negative(command string, err error) error {
 		return nil
 	}
 	s := "-" + unknown.GetSpecifiedShortnames()
-	if _, err := strconv.ParseInt(s, 10, 64); err != nil {
+	if strings.Trim(s[1:], "0123456789") != "" {
 		return nil
 	}
+	var better error
 	switch command {
 	case "fetch", "explain":
-		_, err = parseOffset(s)
+		_, better = parseOffset(s)
 	case "offset":
-		_, err = parseTime(s)
-	default:
-		return nil
+		_, better = parseTime(s)
 	}
-	return err
+	return better
 }
 
 // parseTime parses RFC 3339 or milliseconds since 1970 and returns

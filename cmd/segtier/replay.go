@@ -42,6 +42,10 @@ traffic for what is in the tier:
 
 ` + b.String() + `  trace-A …    the cache traces A, A2, B to G, and A-jitter to D-jitter
 
+A workload is a list of fetches, --events at most; many read a small tier many times
+over. Without --duration a trace or a workload is gone through once; with it,
+it begins again when it has ended.
+
 Fetches are due at their times (--speed 10: ten times as fast), or at a fixed
 rate (--rate); with --speed max each consumer goes on as soon as it can. Latency
 counts from when a fetch was due, service time from when it began. Nothing is
@@ -71,7 +75,7 @@ place of a store; its URL may say how many: ?partitions=40&segments=16&segment-b
 	flags.Float64Var(&o.rate, "rate", 0, "`fetches` a second, whatever their times")
 	flags.DurationVar(&o.duration, "duration", 0, "end after so long; what is shorter begins again")
 	flags.DurationVar(&o.warmup, "warmup", 0, "measure nothing before (default a tenth, at most 2s)")
-	flags.IntVar(&o.events, "events", 0, "greatest number of `fetches` of a workload")
+	flags.IntVar(&o.events, "events", 0, "greatest number of `fetches` of a workload (0: as many as it has)")
 	flags.Uint64Var(&o.seed, "seed", 1, "of a workload")
 	flags.Var(&o.memory, "memory", "greatest number of bytes of segment data in memory")
 	flags.BoolVar(&o.verify, "verify", false, "check the CRC of every batch that is returned")

@@ -63,8 +63,6 @@ func nextStep(err error) string {
 	var below *fetch.OutOfRangeError
 	var owner *transfer.OwnerError
 	switch {
-	case errors.As(err, &owner):
-		return ownStore
 	case errors.As(err, &below):
 		return fmt.Sprintf("the tier begins at offset %d; 'earliest' stands for it", below.LogStart)
 	case errors.Is(err, fetch.ErrCorruption):
@@ -85,6 +83,8 @@ func nextStep(err error) string {
 		return "look at what was found, without --apply; if all of it may go, allow for more with --max-fraction"
 	case errors.Is(err, audit.ErrRebuilding):
 		return "run 'segtier rebuild --apply' with that metadata until it ends"
+	case errors.As(err, &owner):
+		return ownStore
 	case errors.Is(err, audit.ErrNotEmpty):
 		return "name a metadata file that does not exist yet with --meta"
 	case errors.Is(err, objstore.ErrFull):
