@@ -1,10 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/segtier/segtier"
 )
 
 // A log start above all that is tiered deletes everything and keeps away what is
@@ -52,6 +57,18 @@ func TestLogStartBeyondTheTier(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	b.want(statusUsage, "expire", p, "--log-start", "1000000").oneError(t, "no readable segment", "--beyond-tier")
+}
+
+// A deletion that failed before anything was begun does not say that something was.
+func TestNothingWasBegun(t *testing.T) {
+	b := newBench(t)
+	b.done("copy", source(sensors))
+	for _, args := range []string{"rm sensor-readings.v2_raw", "expire --retention-ms 1"} {
+		o := b.want(statusFailed, append(strings.Fields(args), "--apply", "--leader-epoch", "1")...)
+		if !strings.Contains(o.msg, "1 partition failed; nothing was begun") || strings.Contains(o.msg, "DELETE_SEGMENT_STARTED") || strings.Contains(o.msg, "log start moved") {
+			t.Errorf("%s: %s", args, o.msg)
+		}
+	}
 }
 
 // What ends below the log start that was asked for is called that, whatever its
@@ -109,6 +126,17 @@ func TestTheWrongStore(t *testing.T) {
 		t.Errorf("stderr: %s", o.msg)
 	}
 	b.want(statusFailed, "verify", "--store", fileURL(other.store)).oneError(t, "owned by metadata store")
+	// Objects that should have been there for long are corruption, not unavailable.
+	var msg bytes.Buffer
+	a := &app{stdout: io.Discard, stderr: &msg, getenv: b.getenv, tune: func(o *segtier.Options) { o.VisibilityGrace = time.Nanosecond }}
+	if status := a.run(t.Context(), []string{"fetch", "sensor-readings.v2_raw/0", "0", "--store", fileURL(empty.store)}); status != statusFailed ||
+		!strings.HasPrefix(msg.String(), "segtier: the store has no segtier.json") || !strings.Contains(msg.String(), "next: name the store") {
+		t.Errorf("status %d, %s", status, msg.String())
+	}
+	// Of several partitions, it is told once.
+	several := newBench(t)
+	several.done("copy", source(sensors), source(payments))
+	several.want(statusFailed, "expire", "--retention-ms", "1", "--apply", "--store", fileURL(empty.store)).oneError(t, "this is another store")
 	if n := len(decode[segmentLine](t, b.done("ls", "--json"))); n != b.objects() || n != 5 {
 		t.Errorf("%d segments, %d objects", n, b.objects())
 	}

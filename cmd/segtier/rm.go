@@ -153,12 +153,12 @@ func (a *app) rm(ctx context.Context, o deleteOptions, args []string) (err error
 	}
 	for _, d := range all {
 		if d.whole {
-			verb := "is deleted"
+			verb := "deletes"
 			if !o.apply {
-				verb = "would be deleted"
+				verb = "would delete"
 			}
-			a.messagef("%s %s for good: nothing can be copied to partition %d of topic id %s any more; a topic made anew has another id",
-				nameOf(d.partition), verb, d.partition.Number, d.partition.TopicID)
+			a.messagef("this %s %s for good: nothing can be copied to partition %d of topic id %s any more; a topic made anew has another id",
+				verb, nameOf(d.partition), d.partition.Number, d.partition.TopicID)
 		}
 	}
 	if !o.apply {
