@@ -148,7 +148,7 @@ func (e *expiring) checkLogStart(p segment.Partition) error {
 			last = max(last, seg.EndOffset)
 		}
 	}
-	const means = "nothing that ends below it could be read or copied any more, for good; if the broker's log does start there, say so with --beyond-tier"
+	const means = "nothing that ends below --log-start could be read or copied any more, for good; if the broker's log does start there, say so with --beyond-tier"
 	switch {
 	case to < at:
 		e.out.messagef("%s: the log start is already %d: it does not move back", nameOf(p), at)
