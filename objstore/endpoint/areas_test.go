@@ -31,6 +31,18 @@ func newWards(t *testing.T, sick func(ctx context.Context, dir string) error) *w
 	return &wards{Store: filled(t, data), data: data, sick: sick, asked: map[string]int{}}
 }
 
+// newHangs is a store that answers in 20 ms, but for directories that hang meanwhile: all but
+// one that is well.
+func newHangs(t *testing.T, hangs *atomic.Bool) *wards {
+	return newWards(t, func(ctx context.Context, dir string) error {
+		if dir == "well" || !hangs.Load() {
+			return pause(ctx, 20*time.Millisecond)
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+}
+
 func (s *wards) Get(ctx context.Context, key string, off, n int64, o objstore.GetOptions) (objstore.Info, io.ReadCloser, error) {
 	dir, _, _ := strings.Cut(key, "/")
 	s.mu.Lock()
@@ -156,13 +168,7 @@ func TestHangingAreasAlone(t *testing.T) {
 	})
 	bubble.Test(t, func(t *testing.T) {
 		var hangs atomic.Bool
-		s := newWards(t, func(ctx context.Context, dir string) error {
-			if dir == "well" || !hangs.Load() {
-				return pause(ctx, 20*time.Millisecond)
-			}
-			<-ctx.Done()
-			return ctx.Err()
-		})
+		s := newHangs(t, &hangs)
 		e := open(t, s, Options{Requests: 32})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -191,13 +197,7 @@ func TestHangingAreasAlone(t *testing.T) {
 func TestSlowAreasGiveBytesBack(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var hangs atomic.Bool
-		s := newWards(t, func(ctx context.Context, dir string) error {
-			if dir == "well" || !hangs.Load() {
-				return pause(ctx, 20*time.Millisecond)
-			}
-			<-ctx.Done()
-			return ctx.Err()
-		})
+		s := newHangs(t, &hangs)
 		e := open(t, s, Options{Requests: 64, BytesInFlight: 400})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
