@@ -24,16 +24,18 @@ type cursorFile struct {
 	name   string
 	resume *audit.Cursor // what was in the file; nil: there was none
 
-	mu     sync.Mutex
-	last   *audit.Cursor // not written yet
-	again  *time.Timer   // not nil: it was tried less than cursorEvery ago, and is then
-	closed bool
-	err    error // of the last write, if it failed
+	begin  sync.Once // starts keep, with the first checkpoint
+	keeps  sync.WaitGroup
+	news   chan struct{} // has one when last was set and nobody has looked
+	closed chan struct{}
+
+	mu   sync.Mutex
+	last *audit.Cursor // not written yet; guarded by mu
 }
 
 // openCursor reads the file, if it is there, and makes sure that it can be written.
 func openCursor(name string) (*cursorFile, error) {
-	c := &cursorFile{name: name}
+	c := &cursorFile{name: name, news: make(chan struct{}, 1), closed: make(chan struct{})}
 	if name == "" {
 		return c, nil
 	}
@@ -88,54 +90,73 @@ func (c *cursorFile) checkpoint(at audit.Cursor) {
 		return
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.last = &at; c.again == nil {
-		c.write()
+	c.last = &at
+	c.mu.Unlock()
+	c.tell()
+	c.begin.Do(func() { c.keeps.Go(c.keep) })
+}
+
+func (c *cursorFile) tell() {
+	select {
+	case c.news <- struct{}{}:
+	default:
+	}
+}
+
+// keep writes what is new until c is closed, at most once in cursorEvery. What could
+// not be written is new.
+func (c *cursorFile) keep() {
+	for {
+		select {
+		case <-c.news:
+		case <-c.closed:
+			return
+		}
+		if c.write() != nil {
+			c.tell()
+		}
+		select {
+		case <-time.After(cursorEvery):
+		case <-c.closed:
+			return
+		}
 	}
 }
 
 // write replaces the file in one step, if there is something new, which after an
-// error there still is. What comes next is written cursorEvery later. c.mu is held.
-func (c *cursorFile) write() {
-	if c.last == nil {
-		return
+// error there still is.
+func (c *cursorFile) write() error {
+	c.mu.Lock()
+	at := c.last
+	c.mu.Unlock()
+	if at == nil {
+		return nil
 	}
-	b, err := json.Marshal(c.last)
+	b, err := json.Marshal(at)
 	if err == nil {
 		err = replaceFile(c.name, append(b, '\n'))
 	}
-	if c.err = err; err == nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && c.last == at {
 		c.last = nil
 	}
-	c.again = time.AfterFunc(cursorEvery, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.again = nil; !c.closed {
-			c.write()
-		}
-	})
+	return err
 }
 
 // close writes where an interrupted verification stands, or removes the file of
-// one that is complete.
+// one that is complete. It is called once, behind the last checkpoint.
 func (c *cursorFile) close(complete bool) error {
 	if c.name == "" {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
+	close(c.closed)
+	c.keeps.Wait()
 	var err error
-	if complete {
-		if err = os.Remove(c.name); errors.Is(err, os.ErrNotExist) {
-			err = nil
-		}
-	} else {
-		c.write()
-		err = c.err
-	}
-	if c.again != nil {
-		c.again.Stop()
+	if !complete {
+		err = c.write()
+	} else if err = os.Remove(c.name); errors.Is(err, os.ErrNotExist) {
+		err = nil
 	}
 	if err != nil {
 		return fmt.Errorf("cursor %s: %w", c.name, err)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/segtier/segtier/audit"
@@ -43,12 +44,14 @@ func TestCursorIsWrittenInTime(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		c.checkpoint(cursorAt(1))
+		synctest.Wait()
 		if n := segmentsAt(t, file); n != 1 {
 			t.Errorf("behind the first segment the file is at %d", n)
 		}
 		c.checkpoint(cursorAt(2))
 		time.Sleep(time.Second)
 		c.checkpoint(cursorAt(3))
+		synctest.Wait()
 		if n := segmentsAt(t, file); n != 1 {
 			t.Errorf("it is at %d: written with each segment", n)
 		}
@@ -79,6 +82,7 @@ func TestCursorIsTriedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.checkpoint(cursorAt(1))
+		synctest.Wait()
 		if err := os.Mkdir(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
