@@ -18,7 +18,8 @@ import (
 //	fresh      it has not answered yet: all such reads together have half of the slots
 //	throttled  it has refused: they share what the limiters have learned that is borne
 //	slow       most of what it was asked is overdue: they have an eighth together, of the bytes too;
-//	           who has least of that is served first, so that who answers is soon well again
+//	           who has least of that is served first, and has its place from who has most when
+//	           that is overdue, so that who answers is soon well again
 //
 // A store that throttles all of its areas has all of them in that limit after one refusal
 // each, and so is asked less as a whole.
@@ -410,6 +411,7 @@ func (s *slots) look() {
 	if s.othersWait() {
 		s.takeBack(&s.rooms[slowReads])
 	}
+	s.even()
 }
 
 // othersWait reports whether somebody waits for an area that is not slow.
@@ -443,6 +445,31 @@ func (s *slots) takeBack(r *room) {
 				seat.stop = nil
 			}
 		}
+	}
+}
+
+// even has one overdue request end of the slow area that has most of their room, when there is
+// no place for one that has less by two: who answers again could not show it before those who
+// hang have stalled. The next one follows when that has ended.
+func (s *slots) even() {
+	next := s.leastOfSlow()
+	if next == nil || !s.rooms[slowReads].full(next.n) {
+		return
+	}
+	var most *seat
+	for i := range s.areas.seats {
+		seat := &s.areas.seats[i]
+		switch {
+		case seat.area == nil || !seat.overdue || !seat.area.slow || seat.call == nil:
+		case seat.stop == nil:
+			return // it is ending
+		case most == nil || seat.area.seated > most.area.seated:
+			most = seat
+		}
+	}
+	if most != nil && most.area.seated > next.area.seated+1 {
+		most.stop(errOverdue)
+		most.stop = nil
 	}
 }
 

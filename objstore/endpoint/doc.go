@@ -50,8 +50,8 @@
 //     again as they answer; a Retry-After is for the directory, unless several ask for one and
 //     none answers. Those that have not answered yet have half of the slots together, those
 //     that are slow compared with others an eighth, of the bytes too, who has least of it first: what
-//     they hold beyond that is taken from them when others wait, but for one, and they go on where
-//     they were.
+//     they hold beyond that is taken from them when others wait, but for one, and likewise what
+//     one of them has overdue while another has less by two; they go on where they were.
 //   - With Options.HedgeBytes, demand that is slow to be answered is asked for once
 //     more, in at most 4.5 % of the cases, and never while the store throttles or
 //     slots are short. The first answer is read; the other one is closed unread, so

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/segtier/segtier/internal/bubble"
@@ -284,12 +285,99 @@ func recoverBeside(t *testing.T, strangers bool) {
 	outage.Store(true)
 	_ = pause(ctx, 3*time.Second)
 	outage.Store(false)
-	_ = pause(ctx, 10*time.Second) // until what hangs has stalled
+	_ = pause(ctx, 4*time.Second) // long before what hangs has stalled
 	if n := count(); n < usual*9/10 {
-		t.Errorf("%d reads in 5 s, %d before the outage", n, usual)
+		t.Errorf("%d reads in 5 s, %d before the outage (strangers: %v)", n, usual, strangers)
 	}
 	cancel()
 	wg.Wait()
+}
+
+// hanging is a directory that hangs, with requests in flight.
+type hanging struct {
+	s    *slots
+	held []want
+	told []int // which of them are to make room
+}
+
+func hangs(t *testing.T, s *slots, n int) *hanging {
+	h := &hanging{s: s, held: make([]want, n)}
+	a := s.area(forReads, "hang/object")
+	s.change(a, func() { a.fresh = false })
+	for i := range h.held {
+		var err error
+		h.held[i], err = s.acquireAs(t.Context(), want{n: 1, area: a, call: &call{cancel: func(err error) {
+			if !errors.Is(err, errOverdue) {
+				t.Error(err)
+			}
+			h.told = append(h.told, i)
+		}}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = pause(t.Context(), 10*time.Second)
+	return h
+}
+
+// are says how many are to make room when there has been time for it.
+func (h *hanging) are(t *testing.T, n int, why string) {
+	t.Helper()
+	_ = pause(t.Context(), 10*time.Second)
+	if len(h.told) != n {
+		t.Errorf("%s: %d of %d are to make room", why, len(h.told), n)
+	}
+}
+
+// ends ends the last that is to make room, for somebody.
+func (h *hanging) ends(t *testing.T, other *asking) {
+	t.Helper()
+	if len(h.told) == 0 {
+		return
+	}
+	h.s.release(h.held[h.told[len(h.told)-1]])
+	synctest.Wait()
+	if !other.served() {
+		t.Error("the place is another's")
+	}
+}
+
+// What hangs makes room for a slow directory that has less, one request at a time and until
+// they have about as many; not for one whose tenant has all it may.
+func TestSlowShareEvenly(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := newSlots(bound{40, 1 << 20}, bound{requests: 2}) // 5 for slow ones
+		h := hangs(t, s, 5)
+		well := s.area(forReads, "well/object")
+		s.change(well, func() { well.slow = true })
+		hold(t, s, tail(1).by("x"), tail(1).by("x"))
+		sated := ask(s, tail(1).in(well).by("x"))
+		h.are(t, 0, "its tenant may have no more")
+		first, second, third := ask(s, tail(1).in(well)), ask(s, tail(1).in(well)), ask(s, tail(1).in(well))
+		h.are(t, 1, "one is ending, and has not ended")
+		h.ends(t, first)
+		h.are(t, 2, "the next")
+		h.ends(t, second)
+		h.are(t, 2, "they have three and two")
+		third.leave()
+		sated.leave()
+	})
+}
+
+// Nobody is to make room where there is some: who waits there waits for something else.
+func TestSlowShareWhatIsFull(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := newSlots(bound{40, 1 << 20}, bound{}) // 5 for slow ones
+		h := hangs(t, s, 4)
+		for range 36 {
+			hold(t, s, tail(1))
+		}
+		well := s.area(forReads, "well/object")
+		s.change(well, func() { well.slow = true })
+		waits := ask(s, tail(1).in(well))
+		h.are(t, 0, "all slots are taken, and not by slow ones")
+		waits.leave()
+	})
 }
 
 // Whatever directories do, and however callers leave (called off, timed out, panicking, with the

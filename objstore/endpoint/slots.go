@@ -3,7 +3,6 @@ package endpoint
 import (
 	"context"
 	"hash/maphash"
-	"math"
 	"sync"
 )
 
@@ -68,6 +67,12 @@ type room struct {
 func (r *room) add(b bound, sign int) {
 	r.taken.requests += sign * b.requests
 	r.taken.bytes += int64(sign) * b.bytes
+}
+
+// full reports whether there is no place for a request of n bytes. One that is larger than
+// the room has it when it is empty.
+func (r *room) full(n int64) bool {
+	return r.taken.requests >= r.requests || n > r.bytes-r.taken.bytes && r.taken.bytes > 0
 }
 
 // tenant is what one tenant has in flight, and how many of its requests wait.
@@ -359,8 +364,7 @@ func (s *slots) clamp(n int64) int64 { return max(0, min(n, s.rooms[everything].
 // is the one that fewest share.
 func (s *slots) full(w *want) int {
 	for _, i := range s.needs[w.lane()] {
-		r := &s.rooms[i]
-		if r.taken.requests >= r.requests || w.n > r.bytes-r.taken.bytes && r.taken.bytes > 0 {
+		if s.rooms[i].full(w.n) {
 			return i
 		}
 	}
@@ -498,7 +502,7 @@ func (s *slots) wake() {
 			// is not for one that hangs.
 			if a := t.waiters[0].area; equal && a.health() == isSlow {
 				if least < 0 {
-					least = s.leastOfSlow()
+					least = s.leastOfSlow().area.seated
 				}
 				return a.seated > least
 			}
@@ -530,15 +534,21 @@ func (s *slots) wake() {
 	}
 }
 
-// leastOfSlow returns how many requests that slow area has in flight which has fewest, of
-// those that somebody waits for.
-func (s *slots) leastOfSlow() int {
-	least := math.MaxInt
+// leastOfSlow returns one who waits for the slow area that has fewest requests in flight of
+// those that somebody waits for whose tenant may have more; nil if there is none.
+func (s *slots) leastOfSlow() (least *waiter) {
 	for l := range nLines {
-		if waiting := s.turns.children[turnKey{number: uint64(l.lane(isSlow))}]; waiting != nil {
-			for _, tenant := range waiting.children {
-				for _, stream := range tenant.children {
-					least = min(least, stream.waiters[0].area.seated)
+		waiting := s.turns.children[turnKey{number: uint64(l.lane(isSlow))}]
+		if waiting == nil {
+			continue
+		}
+		for _, tenant := range waiting.children {
+			if s.sated(tenant.key.name) {
+				continue
+			}
+			for _, stream := range tenant.children {
+				if w := stream.waiters[0]; least == nil || w.area.seated < least.area.seated {
+					least = w
 				}
 			}
 		}
