@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// certificate is a self-signed one for 127.0.0.1, for a day.
+// certificate is a self-signed one for the loopback addresses of servers and
+// proxies, for a day.
 type certificate struct {
 	certFile, keyFile string // PEM
 	pool              *x509.CertPool
@@ -38,7 +39,7 @@ func newCertificate(t testing.TB, dir string) certificate {
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
 		IsCA:                  true,
-		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1), loopback()},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

@@ -4,8 +4,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -67,6 +70,18 @@ func TestServer(t *testing.T) {
 			t.Errorf("a server that was killed answers with status %d", status)
 		}
 		s.Kill() // again is fine
+		if runtime.GOOS == "linux" { // where the address is its own
+			u, err := url.Parse(s.URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Meanwhile somebody else gets the port.
+			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", u.Port()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+		}
 		if err := s.Restart(); err != nil {
 			t.Fatal(err)
 		}
