@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -105,6 +106,9 @@ func TestKill9(t *testing.T) {
 			}
 			acked[id] = got.State
 		}
+		if t.Failed() {
+			return // what is wrong was said
+		}
 		if got := view.LogStart(); got != logStart && got != logStart+1 {
 			t.Fatalf("round %d: the log start was acknowledged at %d, is %d", round, logStart, got)
 		}
@@ -124,8 +128,8 @@ func TestKill9(t *testing.T) {
 		}
 	}
 	t.Logf("%d segments were acknowledged in %d rounds; %d snapshots were read", len(acked), rounds, snapshots)
-	if len(acked) < rounds || snapshots < rounds/4 {
-		t.Errorf("only %d segments and %d snapshots in %d rounds", len(acked), snapshots, rounds)
+	if len(acked) < rounds {
+		t.Errorf("only %d segments in %d rounds", len(acked), rounds)
 	}
 }
 
@@ -142,8 +146,9 @@ func readSnapshots(t *testing.T, path string) (n int) {
 	return n
 }
 
-// killed runs a child and kills it after it has printed some lines. It adds what
-// was acknowledged, and returns the last segment and log start.
+// killed runs a child and kills it after it has printed some lines and there is a
+// snapshot, however late its time comes. It adds what was acknowledged, and returns
+// the last segment and log start.
 func killed(t *testing.T, path string, lines int, acked map[segment.UUID]metadata.State) (last segment.UUID, logStart int64) {
 	t.Helper()
 	if _, err := os.Stat(path); err == nil {
@@ -161,7 +166,12 @@ func killed(t *testing.T, path string, lines int, acked map[segment.UUID]metadat
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	const patience = 20_000
+	snapshot := func() bool {
+		return slices.ContainsFunc(files(t, path), func(name string) bool { return strings.Contains(name, snapshotInfix) })
+	}
 	scan := bufio.NewScanner(out)
+	dead := false
 	for n := 0; scan.Scan(); n++ { // on to the end: what is in the pipe was acknowledged
 		id, state, _ := strings.Cut(scan.Text(), " ")
 		if id == logStartLine {
@@ -177,7 +187,10 @@ func killed(t *testing.T, path string, lines int, acked map[segment.UUID]metadat
 				acked[last] = metadata.DeleteSegmentStarted
 			}
 		}
-		if n == lines {
+		if !dead && n >= lines && (snapshot() || n == patience) {
+			if dead = true; n == patience {
+				t.Errorf("no snapshot beside %d events", n)
+			}
 			if err := cmd.Process.Kill(); err != nil {
 				t.Error(err)
 			}
