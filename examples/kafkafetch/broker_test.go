@@ -196,7 +196,7 @@ func TestAsFromKafka(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // where it hangs
 	defer cancel()
 	for _, size := range []int32{100, 5000, 1 << 20} {
 		for committed, level := range map[bool]kgo.IsolationLevel{true: kgo.ReadCommitted(), false: kgo.ReadUncommitted()} {
