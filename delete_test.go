@@ -182,7 +182,7 @@ func TestCopyDeleteRead(t *testing.T) {
 	}
 	actors.Go(func() {
 		defer close(over)
-		for tier.Stats().Deletes.Finished < enough && ctx.Err() == nil {
+		for (tier.Stats().Deletes.Finished < enough || tier.Stats().Fetch.Fetches == 0) && ctx.Err() == nil {
 			for _, s := range log.Segments {
 				// Deleters take segments that are being copied, too: their state is
 				// another then, or their object is gone before it is sealed.

@@ -20,7 +20,7 @@ import (
 func TestGatewayReadsOfEveryClass(t *testing.T) {
 	s := gateway.Start(t, gateway.Options{})
 	store := openS3(t, s, s.URL(), "reads")
-	ep, err := endpoint.New(store, endpoint.Options{Requests: 8, HedgeBytes: 1 << 20, ProgressTimeout: 2 * time.Second})
+	ep, err := endpoint.New(store, endpoint.Options{Requests: 8, HedgeBytes: 1 << 20, ProgressTimeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
