@@ -467,7 +467,7 @@ func TestExpiredIsNotCopiedAgain(t *testing.T) {
 		maxTime   int64
 		retention int64
 		want      bool
-	}{{1, now, -1, true}, {2, now, -1, false}, {2, 5, -1, false}, {2, 5, 1000, true}, {2, now, 100_000, false}, {2, -1, 1000, false}} {
+	}{{1, now, -1, true}, {2, now, -1, false}, {2, 5, -1, false}, {2, 5, 1000, true}, {2, now, 100_000_000, false}, {2, -1, 1000, false}} {
 		if got, err := e.Outlived(log.Segments[c.of].Info(), c.maxTime, c.retention); err != nil || got != c.want {
 			t.Errorf("%+v: %v, %v", c, got, err)
 		}

@@ -222,7 +222,7 @@ func TestWalkerDoesNotAllocate(t *testing.T) {
 	count := 0
 	w := segment.Walker{Batch: func(int64, segment.Header) error { count++; return nil }}
 	for _, size := range []int{1, 50, 4096} {
-		n := testing.AllocsPerRun(3, func() {
+		n := testing.AllocsPerRun(50, func() { // what the runtime allocates meanwhile is rounded down
 			w.Reset()
 			for piece := range slices.Chunk(log, size) {
 				if _, err := w.Write(piece); err != nil {
