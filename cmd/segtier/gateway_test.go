@@ -75,7 +75,7 @@ func TestCommandsOnS3(t *testing.T) {
 }
 
 // What stands between the command and its bucket is told once, with what to do,
-// ends with status 1, soon, and shows no secret.
+// ends with status 1, at once, and shows no secret.
 func TestS3Refusals(t *testing.T) {
 	plain := gateway.Start(t, gateway.Options{})
 	secure := gateway.Start(t, gateway.Options{TLS: true})
@@ -93,6 +93,8 @@ func TestS3Refusals(t *testing.T) {
 		setup func(b *bench)
 		hook  func(gateway.Request) gateway.Action
 		says  []string
+
+		passing bool // for all that one can know: it is tried again
 	}{
 		{
 			name: "wrong secret key", says: []string{"SignatureDoesNotMatch", "secret key"},
@@ -119,7 +121,7 @@ func TestS3Refusals(t *testing.T) {
 			setup: func(b *bench) { b.storeURL = plain.StoreURL(swap(plain.URL(), "http://", "https://"), "x") },
 		},
 		{
-			name: "TLS behind http", says: []string{"speaks TLS", "https://"},
+			name: "TLS behind http", says: []string{"speaks TLS", "https://"}, passing: true,
 			setup: func(b *bench) { b.storeURL = plain.StoreURL(swap(secure.URL(), "https://", "http://"), "x") },
 		},
 		{
@@ -127,7 +129,7 @@ func TestS3Refusals(t *testing.T) {
 			setup: func(b *bench) { b.storeURL = plain.StoreURL(secure.URL(), "x") },
 		},
 		{
-			name: "nobody there", says: []string{"connection refused"},
+			name: "nobody there", says: []string{"connection refused"}, passing: true,
 			setup: func(b *bench) { b.storeURL = plain.StoreURL("http://127.0.0.1:1", "x") },
 		},
 		{
@@ -163,7 +165,6 @@ func TestS3Refusals(t *testing.T) {
 			}
 			defer func() { t.Setenv("AWS_ACCESS_KEY_ID", ""); t.Setenv("AWS_SECRET_ACCESS_KEY", "") }()
 			for _, args := range []string{"copy", "copy -v", "copy --json"} {
-				begin := time.Now()
 				o := b.try(append(strings.Fields(args), source(sensors))...)
 				if o.status != statusFailed || strings.Contains(o.out, "copied") {
 					t.Errorf("%s: %+v", args, o)
@@ -171,8 +172,8 @@ func TestS3Refusals(t *testing.T) {
 				told := o
 				told.msg = withoutLog(o.msg)
 				told.oneError(t, tt.says...)
-				if took := time.Since(begin); took > 20*time.Second {
-					t.Errorf("%s: told after %v", args, took)
+				if !tt.passing && (strings.Contains(o.msg, "tried again") || strings.Contains(o.msg, "gave up after")) {
+					t.Errorf("%s: not told at once: %s", args, o.msg)
 				}
 				for _, secret := range []string{plain.SecretKey, secure.SecretKey, wrongSecret, plain.AccessKey, "AKIANOBODY", "Signature=", "Credential="} {
 					if strings.Contains(o.msg+o.out, secret) {
@@ -219,6 +220,9 @@ func TestKilledCopyResumes(t *testing.T) {
 		partSize = 5 << 20
 		logSize  = 40 << 20
 		deaths   = 4
+		// An upload without deaths makes at least so many requests: it is created,
+		// has a part for each 5 MiB of the log, and is completed. So the first run dies.
+		leastRequests = 2 + logSize/partSize
 	)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -236,7 +240,7 @@ func TestKilledCopyResumes(t *testing.T) {
 		args := []string{"copy", "--part-size", "5MiB", "--include-active", dir}
 		killed := 0
 		for range deaths {
-			killed += killDuring(t, b, proxy, r, args)
+			killed += killDuring(t, b, proxy, r, leastRequests, args)
 		}
 		proxy.Hook(nil)
 		o := b.wait(b.process("main", args...))
@@ -257,12 +261,12 @@ func TestKilledCopyResumes(t *testing.T) {
 }
 
 // killDuring runs the command and kills it once at a random moment of a random
-// request of its upload. It returns how often that came about.
-func killDuring(t *testing.T, b *bench, proxy *gateway.Proxy, r *rand.Rand, args []string) int {
+// request of its upload, one of the first so many. It returns how often that came about.
+func killDuring(t *testing.T, b *bench, proxy *gateway.Proxy, r *rand.Rand, first int, args []string) int {
 	t.Helper()
 	cmd := b.process("main", args...)
 	var mu sync.Mutex
-	left, dead := 1+r.IntN(12), 0
+	left, dead := 1+r.IntN(first), 0
 	when := []gateway.Moment{gateway.Before, gateway.Inside, gateway.After}[r.IntN(3)]
 	started := make(chan struct{})
 	proxy.Hook(func(req gateway.Request) gateway.Action {
@@ -276,10 +280,10 @@ func killDuring(t *testing.T, b *bench, proxy *gateway.Proxy, r *rand.Rand, args
 		}
 		return gateway.Action{When: when, Do: func() {
 			<-started
-			_ = cmd.Process.Kill() // it may have ended by itself
 			mu.Lock()
-			dead++
+			dead++ // counted before it can be seen
 			mu.Unlock()
+			_ = cmd.Process.Kill() // it may have ended by itself
 		}}
 	})
 	if err := cmd.Start(); err != nil {
@@ -368,7 +372,7 @@ func TestBandwidth(t *testing.T) {
 	begin := time.Now()
 	b.done("copy", "--bandwidth", "2MiB", "--part-size", "256KiB", "--include-active", dir)
 	// A MiB in four parts and a short one; each but the last to go is paid for.
-	if took := time.Since(begin); took < 370*time.Millisecond || took > 30*time.Second {
+	if took := time.Since(begin); took < 370*time.Millisecond {
 		t.Errorf("a MiB at 2 MiB/s took %v", took)
 	}
 }
