@@ -69,7 +69,7 @@ func TestServer(t *testing.T) {
 		if status, _, err := get(t, c, object); err == nil {
 			t.Errorf("a server that was killed answers with status %d", status)
 		}
-		s.Kill() // again is fine
+		s.Kill()                     // again is fine
 		if runtime.GOOS == "linux" { // where the address is its own
 			u, err := url.Parse(s.URL())
 			if err != nil {
