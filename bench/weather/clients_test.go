@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/segtier/segtier/cache"
 	"github.com/segtier/segtier/checksum"
@@ -139,7 +137,7 @@ func TestReadersGetTheRightBytes(t *testing.T) {
 	for name, schedule := range weathers {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, Options{Schedule: schedule})
-			ep := newEndpoint(t, s3Store(t, p.Addresses, false, s3.Options{}), endpoint.Options{Attempts: 6})
+			ep := newEndpoint(t, s3Store(t, p.Addresses, false, s3.Options{}), endpoint.Options{Attempts: 6, ProgressTimeout: hangs})
 			c, err := cache.New(cache.Options{MemoryBytes: 32 << 20})
 			if err != nil {
 				t.Fatal(err)
@@ -307,7 +305,7 @@ func TestProcess(t *testing.T) {
 	if err := Build(t.Context(), binary); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
 	defer cancel()
 	p, err := StartProcess(ctx, binary, "-schedule", `{"faults":[{"kind":"throttle","share":1,"attempts":1}]}`, "-procs", "1")
 	if err != nil {
@@ -333,7 +331,7 @@ func TestProcess(t *testing.T) {
 		body.Close()
 		if attempt == 1 {
 			st, err := p.Stats(ctx)
-			if err != nil || st.Requests["GetObject"] != 2 || st.Faults[Throttle] != 1 || st.BytesOut != 100_000 || st.Connections != 1 {
+			if err != nil || st.Requests["GetObject"] != 2 || st.Faults[Throttle] != 1 || st.BytesOut != 100_000 || st.Connections < 1 || st.Connections > 2 {
 				t.Errorf("%+v: %v", st, err)
 			}
 			if err := errors.Join(p.Reset(ctx, true), p.SetSchedule(ctx, Schedule{})); err != nil {
@@ -347,9 +345,8 @@ func TestProcess(t *testing.T) {
 	if err := errors.Join(store.Close(), p.Close(), p.Close()); err != nil {
 		t.Error(err)
 	}
-	if c, err := net.DialTimeout("tcp", p.HTTP[len("http://"):], time.Second); err == nil {
-		c.Close()
-		t.Error("the server still listens")
+	if end := p.cmd.ProcessState; end == nil || !end.Exited() { // its port may be somebody else's by now
+		t.Error("the server still runs")
 	}
 	for _, bad := range [][]string{{"-schedule", "sunny"}, {"-what"}, {"argument"}, {"-cpus", "x"}} {
 		if _, err := StartProcess(ctx, binary, bad...); err == nil {

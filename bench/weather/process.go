@@ -119,7 +119,7 @@ func (p *Process) Close() error { return p.close() }
 func (p *Process) end() error {
 	p.admin.CloseIdleConnections()
 	_ = p.stdin.Close() // which ends the child
-	timer := time.AfterFunc(5*time.Second, func() { _ = p.cmd.Process.Kill() })
+	timer := time.AfterFunc(time.Minute, func() { _ = p.cmd.Process.Kill() })
 	defer timer.Stop()
 	if err := p.cmd.Wait(); err != nil {
 		return fmt.Errorf("weather: the server ended with: %w", err)
