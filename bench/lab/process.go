@@ -158,7 +158,7 @@ func newSink(addr string, lines io.Reader, end func() error) *sink {
 
 // take returns what came with a label.
 func (s *sink) take(ctx context.Context, label string) (job.Received, error) {
-	timeout := time.NewTimer(10 * time.Second)
+	timeout := time.NewTimer(time.Minute)
 	defer timeout.Stop()
 	for {
 		s.mu.Lock()

@@ -185,15 +185,17 @@ func TestOwnWorkIsOurs(t *testing.T) {
 	if !before.ok {
 		t.Skip("no /proc/stat here")
 	}
-	// How long it takes until this process has worked for 100 ms is up to others.
+	// How long it takes until this process has worked for half a second is up to others.
 	after := before
-	for deadline := time.Now().Add(20 * time.Second); after.ours-before.ours < 100*time.Millisecond; after = (loadWatch{}).now() {
-		if time.Now().After(deadline) {
-			t.Fatalf("20 s of work are counted as %v", after.ours-before.ours)
+	for guard := time.Now().Add(5 * time.Minute); after.ours-before.ours < 500*time.Millisecond; after = (loadWatch{}).now() {
+		if time.Now().After(guard) {
+			t.Fatalf("5 minutes of work are counted as %v", after.ours-before.ours)
 		}
 	}
-	if total := after.total - before.total; total < 80*time.Millisecond {
-		t.Errorf("we did 100 ms, everybody together %v", total)
+	// The system counts ticks: of each kind of work the last one may be missing, and whoever
+	// works at a tick has worked since the one before.
+	if total := after.total - before.total; total < 300*time.Millisecond {
+		t.Errorf("we did 500 ms, everybody together %v", total)
 	}
 }
 
