@@ -53,7 +53,8 @@ func newSky(t testing.TB, spec weather.Spec, schedule weather.Schedule, memory i
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k.ep, err = endpoint.New(store, endpoint.Options{}); err != nil {
+	// No server here is silent for long: nobody is to take a busy machine for one that is.
+	if k.ep, err = endpoint.New(store, endpoint.Options{ProgressTimeout: 5 * time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	if k.cache, err = cache.New(cache.Options{MemoryBytes: memory}); err != nil {
