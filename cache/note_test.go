@@ -43,7 +43,7 @@ func TestNoteComesAndGoesWithItsChunk(t *testing.T) {
 	if st := check(t, c); st.Used != size+bytes {
 		t.Fatalf("%d bytes are used, want those of chunk and note: %+v", st.Used, st)
 	}
-	allocs := testing.AllocsPerRun(100, func() {
+	allocs := testing.AllocsPerRun(1000, func() {
 		c.Acquire(key(1, 0), size, nil, &late)
 		if late.Note().(*batches).at[1] != 200 {
 			t.Fatal("another note")

@@ -87,7 +87,7 @@ func TestHotFetchDoesNotAllocate(t *testing.T) {
 			req := x.request(x.start()+20, 1<<20) // over all segments
 			req.Isolation = isolation
 			ctx := t.Context()
-			if n := testing.AllocsPerRun(100, func() {
+			if n := testing.AllocsPerRun(1000, func() {
 				if err := x.reader.Fetch(ctx, req, &res); err != nil {
 					t.Fatal(err)
 				}
