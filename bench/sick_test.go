@@ -168,8 +168,10 @@ func TestSickNeighbours(t *testing.T) {
 					if !few {
 						return
 					}
-					if alone := measure(t, "", 0, lasts); beside < .8*alone {
-						t.Errorf("%.1f MiB/s alone: beside sick ones %.2f of it", alone/mib, beside/alone)
+					alone := measure(t, "", 0, lasts)
+					t.Logf("%.1f MiB/s alone", alone/mib)
+					if beside < .8*alone {
+						t.Errorf("beside sick ones %.2f of what it has alone", beside/alone)
 					}
 				})
 			}
