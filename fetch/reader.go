@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/segtier/segtier/cache"
+	"github.com/segtier/segtier/internal/pace"
 	"github.com/segtier/segtier/metadata"
 	"github.com/segtier/segtier/objstore/endpoint"
 	"github.com/segtier/segtier/segment"
@@ -264,14 +265,10 @@ func (r *Reader) Close() error {
 		j.cancel(ErrClosed)
 	}
 	r.streams.close()
-	timer := time.NewTimer(closeWait)
-	defer timer.Stop()
-	select {
-	case <-r.idle:
-		return nil
-	case <-timer.C:
+	if !pace.Within(r.idle, closeWait) {
 		return fmt.Errorf("fetch: closed, but reads have not returned from the store %v after they were cancelled", closeWait)
 	}
+	return nil
 }
 
 // counters is what Stats is made from.

@@ -15,7 +15,7 @@ var mayImport = map[string]string{
 	".":                     "lifecycle audit fetch transfer metadata cache object index segment objstore objstore/endpoint checksum",
 	"lifecycle":             "metadata transfer objstore objstore/endpoint object index segment checksum internal/header internal/pace",
 	"audit":                 "metadata transfer objstore objstore/endpoint object index segment internal/header internal/pace",
-	"fetch":                 "metadata objstore objstore/endpoint cache object index segment",
+	"fetch":                 "metadata objstore objstore/endpoint cache object index segment internal/pace",
 	"transfer":              "objstore objstore/endpoint object index segment checksum internal/mint",
 	"metadata":              "segment checksum internal/mint",
 	"metadata/embedded":     "metadata segment checksum",

@@ -34,6 +34,31 @@ func Wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// parts is how many waits Within makes.
+const parts = 10
+
+// Within waits for done, for about d, and reports whether it is closed. A process that
+// was stopped, or got no processor, loses a tenth of that: others had no time in it to
+// get done.
+func Within(done <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for range parts {
+		timer.Reset(d / parts)
+		select {
+		case <-done:
+			return true
+		case <-timer.C:
+		}
+	}
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Pacer lets work pass at a rate. It may be used concurrently; nil lets everything
 // pass at once.
 type Pacer struct {

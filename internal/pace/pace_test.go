@@ -1,9 +1,14 @@
 package pace_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +20,70 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Who is done in time is, and a wait ends when it should.
+func TestWithin(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			after time.Duration
+			want  bool
+		}{{0, true}, {time.Millisecond, true}, {9500 * time.Millisecond, true}, {11 * time.Second, false}} {
+			done := make(chan struct{})
+			begin := time.Now()
+			time.AfterFunc(c.after, func() { close(done) })
+			if got, took := pace.Within(done, 10*time.Second), time.Since(begin); got != c.want || took != min(c.after, 10*time.Second) {
+				t.Errorf("done after %v: %v, after %v", c.after, got, took)
+			}
+			<-done
+		}
+	})
+}
+
+// A process that was stopped gives others the time that they should have. It is the test
+// itself that is stopped, as a child.
+func TestWithinAStoppedProcess(t *testing.T) {
+	const name = "SEGTIER_TEST_STOPPED"
+	if os.Getenv(name) != "" {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for range 2 {
+				<-time.After(400 * time.Millisecond) // of what a second has
+			}
+		}()
+		fmt.Println("begun")
+		fmt.Println(pace.Within(done, time.Second))
+		<-done
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestWithinAStoppedProcess$")
+	cmd.Env = append(os.Environ(), name+"=1")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && lines.Text() != "begun" {
+	}
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(1500 * time.Millisecond)
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if !lines.Scan() || lines.Text() != "true" {
+		t.Errorf("it says %q", lines.Text())
+	}
+	for lines.Scan() {
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
 
 // All callers together keep to the rate, from the second on.
 func TestRate(t *testing.T) {

@@ -167,12 +167,8 @@ func (e *Endpoint) Close() error {
 	}
 	e.mu.Unlock()
 
-	timer := time.NewTimer(closeWait)
-	defer timer.Stop()
-	select {
-	case <-e.idle:
+	if pace.Within(e.idle, closeWait) {
 		return nil
-	case <-timer.C:
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
