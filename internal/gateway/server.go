@@ -163,14 +163,17 @@ func moduleRoot(t testing.TB) string {
 
 // loopback is the address of this process's servers. What others listen on cannot
 // take a port of theirs, before they start or while they are killed: where all of
-// 127.0.0.0/8 is there, an address is the process's own.
-func loopback() net.IP {
-	if runtime.GOOS != "linux" {
+// 127.0.0.0/8 is there, as on Linux, an address is the process's own.
+var loopback = sync.OnceValue(func() net.IP {
+	pid := os.Getpid() // at most 22 bits
+	own := net.IPv4(127, byte(64|pid>>16), byte(pid>>8), byte(pid))
+	l, err := net.Listen("tcp", net.JoinHostPort(own.String(), "0"))
+	if err != nil {
 		return net.IPv4(127, 0, 0, 1)
 	}
-	pid := os.Getpid() // at most 22 bits
-	return net.IPv4(127, byte(64|pid>>16), byte(pid>>8), byte(pid))
-}
+	_ = l.Close()
+	return own
+})
 
 // freeAddr returns a loopback address that nobody listened on a moment ago.
 func freeAddr(t testing.TB) string {
