@@ -450,7 +450,8 @@ func (s *slots) takeBack(r *room) {
 
 // even has one overdue request end of the slow area that has most of their room, when there is
 // no place for one that has less by two: who answers again could not show it before those who
-// hang have stalled. The next one follows when that has ended.
+// hang have stalled. It is the youngest, so that others come to their end. The next one follows
+// when that has ended.
 func (s *slots) even() {
 	next := s.leastOfSlow()
 	if next == nil || !s.rooms[slowReads].full(next.n) {
@@ -463,7 +464,8 @@ func (s *slots) even() {
 		case seat.area == nil || !seat.overdue || !seat.area.slow || seat.call == nil:
 		case seat.stop == nil:
 			return // it is ending
-		case most == nil || seat.area.seated > most.area.seated:
+		case most == nil || seat.area.seated > most.area.seated,
+			seat.area.seated == most.area.seated && seat.since.After(most.since):
 			most = seat
 		}
 	}

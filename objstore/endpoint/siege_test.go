@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -315,6 +316,7 @@ func hangs(t *testing.T, s *slots, n int) *hanging {
 		if err != nil {
 			t.Fatal(err)
 		}
+		_ = pause(t.Context(), time.Millisecond)
 	}
 	_ = pause(t.Context(), 10*time.Second)
 	return h
@@ -359,6 +361,9 @@ func TestSlowShareEvenly(t *testing.T) {
 		h.are(t, 2, "the next")
 		h.ends(t, second)
 		h.are(t, 2, "they have three and two")
+		if !slices.Equal(h.told, []int{4, 3}) {
+			t.Errorf("not the youngest are to make room: %v", h.told)
+		}
 		third.leave()
 		sated.leave()
 	})
