@@ -164,7 +164,7 @@ func moduleRoot(t testing.TB) string {
 // loopback is the address of this process's servers. What others listen on cannot
 // take a port of theirs, before they start or while they are killed: where all of
 // 127.0.0.0/8 is there, as on Linux, an address is the process's own.
-var loopback = sync.OnceValue(func() net.IP {
+func loopback() net.IP {
 	pid := os.Getpid() // at most 22 bits
 	own := net.IPv4(127, byte(64|pid>>16), byte(pid>>8), byte(pid))
 	l, err := net.Listen("tcp", net.JoinHostPort(own.String(), "0"))
@@ -173,7 +173,7 @@ var loopback = sync.OnceValue(func() net.IP {
 	}
 	_ = l.Close()
 	return own
-})
+}
 
 // freeAddr returns a loopback address that nobody listened on a moment ago.
 func freeAddr(t testing.TB) string {
