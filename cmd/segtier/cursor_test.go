@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -94,6 +95,34 @@ func TestCursorIsTriedAgain(t *testing.T) {
 			t.Errorf("what failed once and then did not is an error: %v", err)
 		}
 	})
+}
+
+// Whatever is being written when the verification ends, the last word is its own.
+func TestCursorEndsWhileItIsWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "cursor.json")
+	for i := range 100 {
+		bubble.Test(t, func(t *testing.T) {
+			c, err := openCursor(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.checkpoint(cursorAt(1))
+			for range i { // until it is, now and then
+				runtime.Gosched()
+			}
+			c.checkpoint(cursorAt(2))
+			complete := i%2 == 0
+			err = c.close(complete)
+			synctest.Wait()
+			want := 2
+			if complete {
+				want = -1
+			}
+			if n := segmentsAt(t, file); err != nil || n != want {
+				t.Errorf("complete: %v: it is at %d, want %d: %v", complete, n, want, err)
+			}
+		})
+	}
 }
 
 // A path that cannot be written is told before anything is read.
